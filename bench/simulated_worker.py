@@ -134,7 +134,7 @@ class Worker:
             speculates=options.speculates,
         )
         self._store = ChunkRunStore(planned.plan.run_id, "run", planned.plan.requested)
-        self._owed = self._store.owed()
+        self._owed = self._store.owed_inputs()
         self._upkeep = ChunkUpkeep(planned.layout, self._store, self, finder, options, worker_clock, lambda _: None)  # type: ignore[arg-type]
         self._turn()
 

@@ -107,7 +107,7 @@ class DiskSimulation:
             store = FileRunStore(self.paths, prepared.manifest, max_attempts=MAX_ATTEMPTS)
             async with store:
                 self._check_promised(store)
-                for key, _ in list(store.owed()):
+                for key, _ in list(store.owed_inputs()):
                     self._settle(store, key, surely=surely)
                     if self.chance.random() < 0.3:
                         await store._scored_log.commit()

@@ -312,7 +312,7 @@ class LeaseSimulation:
 def _nonces(view: ChunkView) -> Iterator[int]:
     folder = view.folder_state.folder
     for seal in view.folder_state.current_seals():
-        for line in read_lines_between(folder.scored(seal.epoch), 0, seal.scored_bytes):
+        for line in read_lines_between(folder.scored_records(seal.epoch), 0, seal.scored_bytes):
             try:
                 record: dict[str, Any] = orjson.loads(line)
             except orjson.JSONDecodeError:

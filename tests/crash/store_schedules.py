@@ -74,7 +74,7 @@ class Simulation:
             await store.__aenter__()
             self._forget_lost()
             try:
-                for key, _ in list(store.owed()):
+                for key, _ in list(store.owed_inputs()):
                     if not to_the_end and await self._disturb(store):
                         return
                     self._settle(store, key, surely=to_the_end)

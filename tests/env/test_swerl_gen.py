@@ -122,7 +122,7 @@ def test_reports_that_cannot_be_trusted() -> None:
     run = TestRun.make(["a.py::t", "a.py::u"])
     assert run.files == ("a.py",)
     good = results(run)
-    assert run.passed({"results": good}) == ({"a.py::t"}, None)
+    assert run.read_passed_tests({"results": good}) == ({"a.py::t"}, None)
     ended = "ended before"
     forged, passing = "tampered", "must fail"
     for text, problem in [
@@ -134,7 +134,7 @@ def test_reports_that_cannot_be_trusted() -> None:
         (results(run, **{f"test_{run.canary}_b": "passed"}), passing),
         (results(run, **{f"test_{run.canary}_a": "skipped"}), passing),
     ]:
-        names, reason = run.passed({"results": text})
+        names, reason = run.read_passed_tests({"results": text})
         assert names == set()
         assert problem in str(reason)
 

@@ -482,5 +482,5 @@ async def test_a_write_that_was_given_up_changes_nothing_when_it_wakes_up(
     wakes.set()
     await asyncio.sleep(0.2)
     for one in held:
-        assert one.folder.scored(1).read_bytes() == record(RolloutKey(int(one.chunk.id), 0)) + b"\n"
+        assert one.folder.scored_records(1).read_bytes() == record(RolloutKey(int(one.chunk.id), 0)) + b"\n"
         one.close()

@@ -17,6 +17,14 @@ def test_the_page_lists_every_package_once() -> None:
     assert sorted(package for package, _, _ in ROWS) == sorted(PACKAGES)
 
 
+def test_every_place_to_make_a_change_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page.partition("## Where to make a change")[2].partition("\n## ")[0]
+    places = re.findall(r"`(\w+(?:/[\w.]+)+)`", table)
+    assert places
+    assert [place for place in places if not (SOURCE / place).exists()] == []
+
+
 def test_every_package_has_one_sentence_and_a_module_to_start_with() -> None:
     for package, sentence, start in ROWS:
         assert sentence.endswith(".")

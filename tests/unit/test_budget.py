@@ -123,7 +123,7 @@ async def test_a_budget_of_money_needs_prices(tmp_path: Path, tasks: Path, polic
     with pytest.raises(UserError, match="policy_model") as caught:
         await collect_all(tasks, output, policy(prices=False), max_cost=1.0)
     assert "policy_model.responses_api_models.scripted_model.prices" in str(caught.value)
-    assert not RunPaths(output).existing()
+    assert not RunPaths(output).existing_files()
 
 
 async def test_after_a_crash_the_records_say_what_was_spent(tmp_path: Path, tasks: Path, policy: Policy) -> None:

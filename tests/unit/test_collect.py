@@ -348,4 +348,4 @@ def test_paths_of_a_run(tmp_path: Path) -> None:
         assert folder is not None
         assert folder.name == f"run.x_previous_{number}"
         assert (folder / "run.x.jsonl").read_text() == str(number)
-        assert not paths.existing()
+        assert not paths.existing_files()

@@ -252,7 +252,7 @@ def test_runs_with_clashing_names_and_tasks(tmp_path: Path) -> None:
     export([first, second], tmp_path / "o", "dpo")
     assert [(row["run"], row["chosen_rollout"]) for row in rows(tmp_path / "o")] == [("run", 1), ("run-2", 0)]
     assert [row["prompt"][0]["content"] for row in rows(tmp_path / "o")] == ["question 0", "other"]
-    with pytest.raises(UserError, match="given twice"):
+    with pytest.raises(UserError, match="named twice"):
         export([first, tmp_path / "b" / ".." / "a" / "run.jsonl"], tmp_path / "x")
 
 
@@ -394,7 +394,7 @@ def test_the_same_export_of_another_copy_of_the_run_has_the_same_bytes(tmp_path:
         ("-f sft --seed 7", "--seed has no effect without --splits"),
         ("-f sft --best-of 3 --one-per-task", "contradict"),
         ("-f sft --public", "--public is for --push"),
-        ("-f rl --for openai", "it reads no tasks"),
+        ("-f rl --for openai", "does not read tasks"),
         ("-f sft --splits=", "--splits"),
     ],
 )

@@ -26,8 +26,8 @@ from gymnast.kit import (
     Verdict,
     tool,
 )
-from gymnast.kit.extract import boxed, last_boxed, unwrap_text
-from gymnast.kit.metrics import aggregate, numeric_fields
+from gymnast.kit.extract import find_boxed, last_boxed, unwrap_text
+from gymnast.kit.metrics import aggregate, own_numbers, usage_numbers
 from gymnast.kit.packages import require_package
 from gymnast.kit.sessions import NoSession, Sessions
 from gymnast.kit.tools import collect_tools
@@ -432,7 +432,8 @@ def test_numeric_fields_are_top_level_numbers_and_usage() -> None:
         "_ng_task_index": 4,
         "response": {"usage": {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 1}, "output_tokens": 6}},
     }
-    assert numeric_fields(row) == {"reward": 1.0, "ok": 1, "n": 3, "input_tokens": 5, "output_tokens": 6}
+    assert own_numbers(row) == {"reward": 1.0, "ok": 1, "n": 3}
+    assert usage_numbers(row) == {"input_tokens": 5, "output_tokens": 6}
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-10, 10), st.booleans()), min_size=1, max_size=20))
@@ -473,7 +474,7 @@ def test_maxima_are_integers_only_where_everything_is() -> None:
     ],
 )
 def test_boxed(text: str, found: list[str]) -> None:
-    assert boxed(text) == found
+    assert find_boxed(text) == found
     assert last_boxed(text) == (found[-1] if found else None)
 
 

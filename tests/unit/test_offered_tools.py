@@ -15,7 +15,7 @@ from gymnast.rollouts.identity import comparable_settings
 from gymnast.rollouts.options import RunOptions, run_options
 from gymnast.rollouts.prepare import PreparedRun, prepare_run
 from gymnast.rollouts.servers import reachable_instances
-from gymnast.rollouts.tool_modes import as_started, environment_tools, offer_row_tools, tool_modes
+from gymnast.rollouts.tool_modes import environment_tools, offer_row_tools, restore_tool_modes, tool_modes
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import read_manifest, write_manifest
 from tests.helpers.jsonl import write_jsonl
@@ -134,7 +134,7 @@ def test_settings_of_older_runs_compare_equal(echo: Path) -> None:
     new = comparable_settings(instances, RunOptions())
     old = msgspec.json.decode(msgspec.json.encode(new))
     del old["plan"]["tools"]
-    started = as_started(instances, old)
+    started = restore_tool_modes(instances, old)
     assert {name: value for name, value in comparable_settings(started, RunOptions()).items() if name != "plan"} == {
         name: value for name, value in old.items() if name != "plan"
     }

@@ -40,7 +40,7 @@ from gymnast.report.transcript_items import (
     Limits,
     conversation_items,
     decode_record,
-    ending,
+    explain_incomplete,
     extract_facts,
     tool_items,
     truncate,
@@ -470,7 +470,7 @@ FIELDS = ("responses_create_params", "response", "_ng_model_usage", "ng_model_ca
 def test_any_record_has_a_transcript(record: dict[str, Any]) -> None:
     for source in (None, IN_MODEL_CALLS, "x"):
         json.dumps(total_seconds(record, source), allow_nan=False)
-    details = [ending(record), tool_items(record, Limits()), view_tokens(record, TokenTexts(None))]
+    details = [explain_incomplete(record), tool_items(record, Limits()), view_tokens(record, TokenTexts(None))]
     json.dumps([*details, extract_facts(record)], allow_nan=False)
 
 

@@ -87,7 +87,7 @@ def test_a_run_in_chunks_is_read_before_it_is_merged_even_if_a_writer_died(tmp_p
             held.record_scored(row.key, record(row.key), FACTS)
             scored_keys.append(row.key)
         commit(held)
-        shard = held.folder.scored(held.lease.epoch)
+        shard = held.folder.scored_records(held.lease.epoch)
         shard.write_bytes(shard.read_bytes() + b'{"reward": 1.0, "_ng_ta')
     loaded = gymnast.load(run.paths.output)
     assert [rollout.key for rollout in loaded.rollouts] == scored_keys

@@ -137,7 +137,7 @@ def key_text(line: dict[str, Any]) -> str:
 
 
 def contents(paths: RunPaths) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in paths.existing()}
+    return {path.name: path.read_bytes() for path in paths.existing_files()}
 
 
 def scored_lines(*keys: str) -> list[dict[str, Any]]:
@@ -556,7 +556,7 @@ async def test_a_fork_that_could_not_begin_leaves_nothing_behind(tmp_path: Path)
     run.write([row(0), row(1), row(2)])
     prepared = run.prepare(on_change="fork")
     remove_run(prepared)
-    assert not prepared.paths.existing()
+    assert not prepared.paths.existing_files()
 
 
 # --- forcing ---------------------------------------------------------------------------------------------------------

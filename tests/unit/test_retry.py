@@ -151,7 +151,7 @@ def tripped(now: float = 0.0, *, give_up_after_s: float = 600.0, kind: str = "mo
 def test_an_agent_nobody_heard_of_may_start() -> None:
     breaker = CircuitBreaker(give_up_after_s=600)
     assert breaker.may_start("a", 0.0)
-    assert breaker.given_up("a") is None
+    assert breaker.give_up_reason("a") is None
     assert not breaker.open_for_s(0.0)
     assert not breaker.reasons()
 
@@ -247,9 +247,9 @@ def test_pauses_begin_short_again_after_a_score() -> None:
 def test_what_stays_down_longer_than_allowed_is_given_up_with_the_endpoint_named() -> None:
     breaker = tripped(0.0, give_up_after_s=60)
     breaker.record_failure("a", failure("model_unreachable", "refused", endpoint="http://policy/v1"), 60.0)
-    assert breaker.given_up("a") is None
+    assert breaker.give_up_reason("a") is None
     breaker.record_failure("a", failure("model_unreachable", "refused", endpoint="http://policy/v1"), 61.0)
-    assert breaker.given_up("a") == "http://policy/v1 has been unreachable for 61 s: refused"
+    assert breaker.give_up_reason("a") == "http://policy/v1 has been unreachable for 61 s: refused"
     assert breaker.reasons() == {"a": "http://policy/v1 has been unreachable for 61 s: refused"}
     assert not breaker.may_start("a", 10_000.0)
 
@@ -260,25 +260,25 @@ def test_time_down_is_counted_from_the_last_sign_of_life() -> None:
     for _ in range(8):
         breaker.record_failure("a", failure("model_unreachable"), 1000.0)
     assert breaker.open_for_s(1010.0) == {"a": 10.0}
-    assert breaker.given_up("a") is None
+    assert breaker.give_up_reason("a") is None
 
 
 def test_five_failures_on_the_configuration_are_enough_to_give_up() -> None:
     breaker = CircuitBreaker(give_up_after_s=600)
     for number in range(5):
         assert breaker.may_start("a", 0.0)
-        assert breaker.given_up("a") is None
+        assert breaker.give_up_reason("a") is None
         breaker.record_failure("a", failure("model_auth", f"wrong key {number}"), 0.0)
-    assert breaker.given_up("a") == "the first 5 attempts of a failed on the configuration: wrong key 4"
+    assert breaker.give_up_reason("a") == "the first 5 attempts of a failed on the configuration: wrong key 4"
     assert not breaker.may_start("a", 0.0)
 
 
 def test_twenty_failures_of_kinds_that_do_not_pass_are_enough_to_give_up() -> None:
     breaker = CircuitBreaker(give_up_after_s=600)
     for number in range(20):
-        assert breaker.given_up("a") is None
+        assert breaker.give_up_reason("a") is None
         breaker.record_failure("a", failure("verifier_error" if number % 4 else "agent_rejected", "boom"), 0.0)
-    assert breaker.given_up("a") == (
+    assert breaker.give_up_reason("a") == (
         "the first 20 attempts of a all failed (15 × verifier_error, 5 × agent_rejected): boom"
     )
 
@@ -289,7 +289,7 @@ def test_an_agent_that_scored_once_is_not_hopeless(kind: str) -> None:
     breaker.record_scored("a")
     for _ in range(200):
         breaker.record_failure("a", failure(kind), 0.0)
-    assert breaker.given_up("a") is None
+    assert breaker.give_up_reason("a") is None
     assert breaker.may_start("a", 0.0)
 
 
@@ -299,7 +299,7 @@ def test_one_failure_that_may_pass_by_itself_keeps_hope(kind: str) -> None:
     breaker.record_failure("a", failure(kind), 0.0)
     for _ in range(100):
         breaker.record_failure("a", failure("verifier_error"), 0.0)
-    assert breaker.given_up("a") is None
+    assert breaker.give_up_reason("a") is None
 
 
 def test_giving_up_one_agent_leaves_the_others_alone() -> None:
@@ -341,7 +341,7 @@ def test_whatever_happens_the_answers_agree_with_each_other(happened: list[tuple
             else:
                 breaker.record_failure("a", failure(what), now)
         assert all(seconds >= 0 for seconds in breaker.open_for_s(now).values())
-        assert (breaker.given_up("a") is not None) == ("a" in breaker.reasons())
+        assert (breaker.give_up_reason("a") is not None) == ("a" in breaker.reasons())
         assert not hopeless or "a" in breaker.reasons()  # given up is for good
         hopeless = "a" in breaker.reasons()
         assert not hopeless or not breaker.may_start("a", now + 1e6)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gymnast.config import compose, read_environ
 from gymnast.runtime.unsandboxed import without_sandbox
 from gymnast.sandbox import Limits, SandboxSettings, cgroups, launch
-from gymnast.sandbox.inside.frames import packed
+from gymnast.sandbox.inside.frames import pack_frame
 from gymnast.sandbox.interpreter import PACKAGE_DIR, Interpreter, describe_interpreter
 from gymnast.sandbox.jail import JailReply
 from gymnast.sandbox.results import parse_calls, parse_ending, parse_frames, parse_step
@@ -248,7 +248,7 @@ def test_whatever_a_program_says_there_is_one_result_for_each_call(said: bytes, 
 
 @given(values=st.lists(st.integers(), max_size=5), rest=st.binary(max_size=20))
 def test_answers_before_the_garbage_count(values: list[int], rest: bytes) -> None:
-    said = b"".join(packed({"value": value}) for value in values) + rest[:7]
+    said = b"".join(pack_frame({"value": value}) for value in values) + rest[:7]
     assert [header for header, _ in parse_frames(said)] == [{"value": value} for value in values]
 
 

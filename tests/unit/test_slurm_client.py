@@ -173,9 +173,9 @@ def test_a_job_to_wait_for_must_be_able_to_end_well() -> None:
 
 def test_jobs_that_are_ending_wait_for_nothing() -> None:
     listed = "5 RUNNING /a b/job.sh it\n6 COMPLETING /job.sh it\n7 PENDING /job.sh other\n8 PENDING /job.sh it\n9 R\n\n"
-    assert Slurm(FakeHost({"squeue": CommandResult(0, listed, "")})).pending_with_token("it") == ["5", "8"]
+    assert Slurm(FakeHost({"squeue": CommandResult(0, listed, "")})).find_pending_by_token("it") == ["5", "8"]
     with pytest.raises(UserError, match="cannot list the jobs"):
-        Slurm(FakeHost({})).pending_with_token("it")
+        Slurm(FakeHost({})).find_pending_by_token("it")
 
 
 def test_jobs_are_known_by_a_word_of_their_scripts() -> None:
@@ -244,7 +244,7 @@ def test_no_more_workers_than_what_is_owed_needs(asked: int, open_chunks: int, l
     over = JobView(job="1_x", state=JobState.FAILED)
     submission = Submission(number=1, executor="slurm", jobs=("1",), workers=live, at=0.0, by="x")
     standing = SubmissionStatus(open_chunks, 500, ((submission, (*views, over)),))
-    more = standing.needed(asked)
+    more = standing.count_missing(asked)
     assert standing.live == live
     assert more + live <= max(live, min(asked, open_chunks))
     assert more == 0 or more + live == min(asked, open_chunks)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnast.runtime.expected_packages import imported_but_missing
+from gymnast.runtime.expected_packages import find_missing_imports
 from gymnast.runtime.venvs import _commands as installer
 from gymnast.runtime.venvs import _uv_settings as installer_settings
 from gymnast.runtime.venvs import own_bounds, requirement_lines, unmet_requirements
@@ -115,9 +115,9 @@ def test_packages_that_nemo_gym_brings_are_installed_for_a_server_that_imports_t
     (folder / "grading" / "scores.py").write_text("from sklearn import metrics\n")
     (folder / "notes.py").write_text("this is no Python\n")
     (folder / "make_data.py").write_text("import datasets\n")
-    assert imported_but_missing(folder) == ["ray[default]>=2.56.1", "scikit-learn>=1.5"]
+    assert find_missing_imports(folder) == ["ray[default]>=2.56.1", "scikit-learn>=1.5"]
     monkeypatch.setattr("importlib.metadata.requires", lambda _name: [])
-    assert imported_but_missing(folder) == []
+    assert find_missing_imports(folder) == []
 
 
 def installed_only(*names: str) -> Callable[[str], str]:

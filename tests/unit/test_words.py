@@ -21,6 +21,7 @@ WORST = {
     r"(?:is|are|was|were) (?:told|said)(?! apart)|of (?:its|their|your) own,": "reported, asked, own …, separate …",
     r"knows? (?:no|nothing)|without losing one|stands? in each": "say what is unknown, lost or included",
     r"out of reach": "unreachable",
+    r"(?:is|are|was|were) given twice": "named twice",
 }
 """Patterns of phrases, and what to write instead."""
 PATTERNS = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), advice) for pattern, advice in WORST.items()]
@@ -28,6 +29,15 @@ TASK_TEXTS = frozenset({"vocabulary.py", "templates.py", "task_writing.py", "tas
 """Files of built-in environments whose texts are for the policy or the judge."""
 OLD_MESSAGES = frozenset({("doctor/rules/kinds.py", "out of reach"), ("doctor/rules/logs.py", "is not what it was")})
 """Doctor still recognizes these in the notes and logs of earlier runs."""
+PARTICIPLES = re.compile(
+    r"(?!(?:seed|need|feed|speed|embed|exceed|proceed|succeed|shed)$)[a-z]+ed"
+    r"|found|kept|said|told|given|taken|known|seen|shown|sent|built|held|left|lost|made|drawn|chosen|begun|written"
+)
+OLD_NAMES = frozenset({"bounded", "masked", "searched", "indexed", "_checked", "_chosen", "_responded"})
+"""The first two are names that authors and trainers may use; the others are still to be renamed."""
+RULES = SOURCE / "doctor" / "rules"
+"""A rule has the name of the note or finding that it makes."""
+FUNCTION = re.compile(r"(?P<decorators>(?:^[ ]*@.*\n)*)^[ ]*(?:async )?def (?P<name>\w+)", re.MULTILINE)
 
 
 def messages(tree: ast.Module, *, is_command: bool) -> Iterator[ast.Constant]:
@@ -65,6 +75,17 @@ def test_messages_and_help_avoid_the_worst_words() -> None:
                 if (str(name), word) not in OLD_MESSAGES
             ]
     assert not hits, "\n".join(["", *hits])
+
+
+def test_functions_are_verbs_not_participles() -> None:
+    hits: list[str] = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for match in FUNCTION.finditer(path.read_text()):
+            if not PARTICIPLES.fullmatch(match["name"].strip("_")) or match["name"] in OLD_NAMES:
+                continue
+            if "property" not in match["decorators"] and not path.is_relative_to(RULES):
+                hits.append(f"{path.relative_to(ROOT)}: {match['name']}")
+    assert not hits, "\n".join(["functions named by a participle; use a verb:", *hits])
 
 
 def test_the_texts_of_doctors_tables_avoid_the_worst_words() -> None:

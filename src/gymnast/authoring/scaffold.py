@@ -46,7 +46,7 @@ class Scaffold:
 def scaffold(name: str, kind: Kind) -> Scaffold:
     """The initial files of a new environment. Writes nothing."""
     _check_name(name)
-    values = {"name": name, "Class": _class_name(name), **_VALUES[kind]}
+    values = {"name": name, "Class": "".join(map(str.capitalize, name.split("_"))), **_VALUES[kind]}
     texts = {target.format(name=name): _fill(f"{kind}/{source}", values) for source, target in _FILES.items()}
     texts[f"configs/{name}.yaml"] = _fill("config.yaml.tmpl", values)
     texts["README.md"] = _fill(f"{kind}/README.md.tmpl", values) + _fill("commands.md.tmpl", values)
@@ -81,10 +81,6 @@ def _check_name(name: str) -> None:
             f"'{name}' is a builtin environment",
             next="choose another name: yours would shadow it in this folder",
         )
-
-
-def _class_name(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("_"))
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:

@@ -26,7 +26,7 @@ _SUFFIXES: Final = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class BenchmarkEntry:
     """A benchmark that was found; `problem` says why its file cannot be used."""
 
     name: str
@@ -35,7 +35,7 @@ class Listed:
     problem: str | None = None
 
 
-def list_benchmarks(roots: Roots) -> list[Listed]:
+def list_benchmarks(roots: Roots) -> list[BenchmarkEntry]:
     """All benchmarks, by name."""
     return [_read(name, path) for name, path in sorted(_files(roots).items())]
 
@@ -83,8 +83,8 @@ def _is_benchmark(path: Path) -> bool:
     return isinstance(content, dict) and content.keys() >= _KEYS
 
 
-def _read(name: str, path: Path) -> Listed:
+def _read(name: str, path: Path) -> BenchmarkEntry:
     try:
-        return Listed(name, path, read_benchmark(path))
+        return BenchmarkEntry(name, path, read_benchmark(path))
     except ConfigError as error:
-        return Listed(name, path, problem=str(error))
+        return BenchmarkEntry(name, path, problem=str(error))

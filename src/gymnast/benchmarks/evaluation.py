@@ -127,7 +127,7 @@ def prepare_tasks(
 ) -> tuple[Path, DataOrigin | None]:
     """Make the file of tasks. A resumed run uses the one that it started with, without getting the data again."""
     path, origin_path = folder / _TASKS, folder / _DATA
-    if not resume and not overwrite and RunPaths(folder / "rollouts.jsonl").existing():
+    if not resume and not overwrite and RunPaths(folder / "rollouts.jsonl").existing_files():
         raise UserError(
             "the output of an earlier run exists",
             where=str(folder),
@@ -140,7 +140,7 @@ def prepare_tasks(
         return plan.tasks, None
     if resume and path.is_file() and origin_path.is_file():
         return path, _read_origin(origin_path, revision)
-    if resume and not RunPaths(folder / "rollouts.jsonl").existing():
+    if resume and not RunPaths(folder / "rollouts.jsonl").existing_files():
         raise NotFoundError("there is no run to resume", where=str(folder), next="start it without --resume")
     file = get_data(plan.benchmark, hub, local_copy, revision)
     for line in (history or DataHistory()).update(plan.name, file):

@@ -98,7 +98,7 @@ def score_run(
     rows = countable_rows(run.groups.table)
     groups = by_task(run.groups.table.select(rows))
     tasks = task_scores(groups)
-    repeats = max(run.plan.expected().values(), default=0)
+    repeats = max(run.plan.count_requested().values(), default=0)
     answers = _answers(groups, answer_key)
     usable = _usable_ks(ks, repeats)
     subsets = _subsets(run, groups, subset_key)

@@ -148,12 +148,12 @@ async def open_subject(target: CheckTarget, log_dir: Path | None) -> AsyncIterat
 @asynccontextmanager
 async def _open_calls(target: CheckTarget, log_dir: Path | None, **settings: Any) -> AsyncIterator[Calls]:
     instance = replace(target.instance, settings={**target.instance.settings, **settings})
-    instances = [instance, *_used_by(target.instance, target.config.instances)]
+    instances = [instance, *_find_dependencies(target.instance, target.config.instances)]
     async with Cell(instances, make_cell_options(target.config, target.environ, log_dir=log_dir)) as cell:
         yield cell.calls
 
 
-def _used_by(instance: Instance, known: Mapping[str, Instance]) -> list[Instance]:
+def _find_dependencies(instance: Instance, known: Mapping[str, Instance]) -> list[Instance]:
     """The instances that an instance refers to, directly or indirectly."""
     used: dict[str, Instance] = {}
     waiting = [ref.name for ref in instance.refs.values()]

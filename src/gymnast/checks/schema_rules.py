@@ -123,7 +123,7 @@ def _additional(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
         yield _refused_problem("outlines", "boolean_schema", where, text, step)
 
 
-def _untyped(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
+def _types(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
     if schema and not _TYPED_BY & schema.keys():
         yield _refused_problem("outlines", "missing_type", where, "the schema has no type", "add a type")
 
@@ -239,7 +239,7 @@ def _enums(where: str, schema: JsonObject) -> Iterator[BackendProblem]:
 
 _NODE_RULES: Final = (
     _additional,
-    _untyped,
+    _types,
     _formats,
     _patterns,
     _keywords,

@@ -73,11 +73,11 @@ class ToolsResult:
             "bad_rows": self.bad_rows,
             "refused_rows": dict(self.refused_rows),
             "compiled_with": self.compiled_with,
-            "problems": [{**key._asdict(), **tally.as_json()} for key, tally in self.ranked()],
+            "problems": [{**key._asdict(), **tally.as_json()} for key, tally in self.rank_problems()],
         }
 
     def lines(self) -> Iterator[str]:
-        for key, tally in self.ranked():
+        for key, tally in self.rank_problems():
             yield f"{key.effect}  {key.backend}: {key.rule} ({tally.rows} rows)"
             for example in tally.first:
                 tool = f" tool '{example['tool']}'" if example["tool"] else ""
@@ -89,7 +89,7 @@ class ToolsResult:
             + (f"{self.bad_rows} rows would be refused" if self.bad_rows else "nothing would be refused")
         )
 
-    def ranked(self) -> list[tuple[ProblemKey, Tally]]:
+    def rank_problems(self) -> list[tuple[ProblemKey, Tally]]:
         """Refusals first, then by number of rows."""
         return sorted(self.tallies.items(), key=lambda entry: (entry[0].effect != "refused", -entry[1].rows, entry[0]))
 

@@ -150,7 +150,7 @@ class HeldChunk:
         self.chunk = chunk
         self.lease = claim.lease
         self.folder = folder
-        self.scored = Shard(folder.scored(self.lease.epoch))
+        self.scored = Shard(folder.scored_records(self.lease.epoch))
         self.failures = Shard(folder.failures(self.lease.epoch))
         self.attempts = dict(claim.settled.attempts)
         """Failed attempts of rollouts that are owed, by packed key."""

@@ -90,7 +90,7 @@ def _sealed_children(folder_state: FolderState, seals: tuple[Seal, ...]) -> list
 
 def _sync_records(folder: ChunkFolder, epoch: int) -> None:
     """Sync what is about to be sealed: its holder may have fallen silent before it could."""
-    for path in (folder.scored(epoch), folder.failures(epoch)):
+    for path in (folder.scored_records(epoch), folder.failures(epoch)):
         with suppress(FileNotFoundError), path.open("rb") as stream:
             os.fsync(stream.fileno())
 
@@ -149,7 +149,7 @@ def cede(folder: ChunkFolder, lease: Lease, number: int, child: Chunk, attempts:
     """Move rows into a new chunk. After an OSError the outcome is unknown: call it again."""
     ceded = CededChunk(token=lease.token, child=child, attempts=attempts)
     # Only the holder uses this name: a file that exists already is from its earlier try.
-    create_exclusive(folder.ceded(lease.epoch, number), msgspec.json.encode(ceded), lease.token)
+    create_exclusive(folder.ceded_chunk(lease.epoch, number), msgspec.json.encode(ceded), lease.token)
 
 
 @dataclass(slots=True)

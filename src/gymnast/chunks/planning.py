@@ -79,7 +79,7 @@ def plan_run(
     paths = options.paths
     layout = ChunkLayout.of(paths)
     stamp = plan_stamp(layout)  # before anything is looked at: what is planned from now on is another submit's
-    if options.existing == "refuse" and paths.existing() and not _is_half_planned(paths, layout):
+    if options.existing == "refuse" and paths.existing_files() and not _is_half_planned(paths, layout):
         raise existing_run_error(paths)
     _make_folder(layout.folder)
     with hold_folder_lease(layout.planning, chunking.lease_s) as held, hold_write_lease(paths.lock, layout.writing):

@@ -104,7 +104,7 @@ class ChunkRunStore(RunStore):
 
     # --- what the engine uses ----------------------------------------------------------------------------------------
 
-    def owed(self) -> Iterator[Owed]:
+    def owed_inputs(self) -> Iterator[Owed]:
         while True:
             held = next((held for held in self.held.values() if held.unstarted), None)
             if held is not None:

@@ -124,7 +124,7 @@ def settle(folder: ChunkFolder, seals: Iterable[Seal]) -> Settlement:
     """Read what the sealed epochs of a chunk settle."""
     settled = Settlement()
     for seal in seals:
-        for line in read_lines_between(folder.scored(seal.epoch), 0, seal.scored_bytes):
+        for line in read_lines_between(folder.scored_records(seal.epoch), 0, seal.scored_bytes):
             settled.add_scored(line)
         for line in read_lines_between(folder.failures(seal.epoch), 0, seal.failures_bytes):
             settled.add_failure(line, reopened=seal.reopened)

@@ -236,7 +236,7 @@ def _read_progress(view: ChunkView) -> Progress:
     heartbeat, epoch = folder_state.heartbeat, folder_state.lease.epoch
     reported = heartbeat.progress if heartbeat is not None else folder_state.lease.before
     since = Settlement()
-    scored, failures = folder_state.folder.scored(epoch), folder_state.folder.failures(epoch)
+    scored, failures = folder_state.folder.scored_records(epoch), folder_state.folder.failures(epoch)
     for line in read_lines_between(
         scored, heartbeat.scored_bytes if heartbeat is not None else 0, complete_lines_bytes(scored)
     ):

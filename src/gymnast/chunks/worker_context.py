@@ -15,7 +15,7 @@ from gymnast.errors import DataError, UserError
 from gymnast.rollouts.identity import instance_settings
 from gymnast.rollouts.prepare import changes_since
 from gymnast.rollouts.servers import reachable_instances
-from gymnast.rollouts.tool_modes import as_started
+from gymnast.rollouts.tool_modes import restore_tool_modes
 from gymnast.runtime.unsandboxed import without_sandbox
 from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.store.chunk_state import read_chunk_plan
@@ -84,7 +84,7 @@ def compose_config(spec: WorkerSpec, environ: Environ) -> Config:
 
 def select_instances(context: WorkerContext, config: Config) -> list[Instance]:
     """The instances that the run's rows need. Raises UserError if their settings differ from those of the plan."""
-    instances = as_started(reachable_instances(config, context.agents), context.manifest.settings)
+    instances = restore_tool_modes(reachable_instances(config, context.agents), context.manifest.settings)
     before = {name: settings for name, settings in context.manifest.settings.items() if name != "plan"}
     changed = changes_since(context.manifest, before, instance_settings(instances), instances)
     if changed and not context.manifest.invocations[-1].forced:

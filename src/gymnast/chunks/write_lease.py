@@ -83,7 +83,7 @@ def hold_folder_lease(
             if won is not None:
                 break
         elif timeout_s is not None and is_alive and now - started >= timeout_s:  # a dead holder is outwaited
-            raise _held_by_other(folder_state)
+            raise _held_by_other_error(folder_state)
         time.sleep(_POLL_S)
     with ExitStack() as stack:
         stack.callback(_release, folder_state, won.lease)
@@ -91,7 +91,7 @@ def hold_folder_lease(
         yield FolderLease(won.lease, previous_holder_died=folder_state.is_held)
 
 
-def _held_by_other(folder_state: FolderState) -> UserError:
+def _held_by_other_error(folder_state: FolderState) -> UserError:
     assert folder_state.lease is not None
     holder = folder_state.lease.holder
     return run_locked_error(f"pid {holder.pid} on {holder.host}", folder_state.folder.path)

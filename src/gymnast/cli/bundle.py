@@ -45,21 +45,18 @@ def command(
     from gymnast.store.paths import RunPaths
 
     paths = RunPaths(run)
-    if not paths.existing() and not paths.logs.is_dir():
+    if not paths.existing_files() and not paths.logs.is_dir():
         raise NotFoundError(f"no run at '{run}'", where=str(paths.output), next="pass the run's output file")
     configs = {path.name: _read_yaml(path) for path in config_files or ()}
-    documents = {**_documents(paths), **({"config": configs} if configs else {})}
+    documents = {"versions": _versions(), "status": _status(paths), "doctor": _doctor(paths)}
+    if configs:
+        documents["config"] = configs
     request = BundleRequest(paths, documents, logs or (), with_rollouts, max_mb << 20)
     bundle = make_bundle(request, _redactor(configs))
     archive = output or paths.output.with_name(f"{paths.output.stem}_bundle.tar.gz")
     write_bundle(archive, bundle, archive.name.split(".")[0])
     _show(archive, bundle, as_json=as_json)
     return 0
-
-
-def _documents(paths: RunPaths) -> dict[str, Any]:
-    """What is computed rather than copied. A failure here must not prevent the bundle."""
-    return {"versions": _versions(), "status": _status(paths), "doctor": _doctor(paths)}
 
 
 def _status(paths: RunPaths) -> Any:

@@ -116,7 +116,7 @@ def _complete_arguments(line: _Line, context: values.Context) -> Candidates:
         return values.of_kind(pending, line.current, context)
     option, equals, value = line.current.partition("=")
     if equals and option in options and not literal:
-        return values.of_kind(options[option][0] or "value", value, context).prefixed(f"{option}=")
+        return values.of_kind(options[option][0] or "value", value, context).add_prefix(f"{option}=")
     if line.current.startswith("-") and not literal:
         long = {name: about for name, (_, about) in options.items() if name.startswith("--") or line.current == name}
         return values.among(long, line.current)

@@ -25,7 +25,7 @@ class Candidates(NamedTuple):
     mode: str
     rows: list[tuple[str, str]]
 
-    def prefixed(self, text: str) -> Candidates:
+    def add_prefix(self, text: str) -> Candidates:
         """The same candidates as values of an option written with `=`."""
         return Candidates(self.mode, [(f"{text}{candidate}", about) for candidate, about in self.rows])
 

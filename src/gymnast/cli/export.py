@@ -171,7 +171,7 @@ def _check_request(request: ExportRequest) -> None:
     from gymnast.train.dataset.select import PairRules
 
     if request.files is not None and request.format in {"jsonl", "parquet", "datasets"}:
-        raise UserError(f"--format {request.format} already says which files", next="leave out --files")
+        raise UserError(f"--format {request.format} already sets the type of files", next="leave out --files")
     if request.needs_pairs and request.best_of is not None:
         what = f"--best-of and --one-per-task leave no pairs for --format {request.format}"
         raise UserError(what, next="use --pairs one" if request.format == "dpo" else "add --threshold")

@@ -220,14 +220,14 @@ def run_words(name: str, words: list[str]) -> int:
 def run_work(work: Callable[[], int]) -> int:
     """Run a command; return the exit code that NeMo Gym would."""
 
-    def checked() -> int:
+    def report_field_errors() -> int:
         try:
             return work()
         except FieldError as error:
             print_error(str(error))
             return FIELD_ERROR
 
-    return run_guarded(checked, user_error_code=CONFIG_ERROR)
+    return run_guarded(report_field_errors, user_error_code=CONFIG_ERROR)
 
 
 def __getattr__(name: str) -> Callable[[], None]:

@@ -80,12 +80,12 @@ def find_recipe(name: str, roots: Roots, configured: list[str]) -> AgentRecipe:
     if name.endswith(_SUFFIXES):
         return read_recipe(roots.require(name, "the agent recipe"))
     files = _files(roots)
-    found = files.get(name) or files.get(name.replace("-", "_"))
-    if found is None:
+    path = files.get(name) or files.get(name.replace("-", "_"))
+    if path is None:
         known = [*configured, *files]
         hint = suggest(name, known) or f"one of {', '.join(known)}"
         raise NotFoundError(f"no agent '{name}': neither configured nor a recipe", where="--agent", next=hint)
-    return read_recipe(found)
+    return read_recipe(path)
 
 
 def read_recipe(path: Path) -> AgentRecipe:

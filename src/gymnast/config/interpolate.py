@@ -35,7 +35,7 @@ def resolve_keys(
     for key in keys:
         try:
             values[key] = _resolve(config, key, (key,), root, problems)
-        except _Unresolved:
+        except _UnresolvedError:
             continue
     return values
 
@@ -53,7 +53,7 @@ def missing_values(root: Node) -> list[Problem]:
     ]
 
 
-class _Unresolved(Exception):  # noqa: N818 - control flow inside this module
+class _UnresolvedError(Exception):
     pass
 
 
@@ -68,7 +68,7 @@ def _resolve(container: Any, key: Any, path: tree.Path, root: Node, problems: li
         value = container[key]
     except (OmegaConfBaseException, ValueError) as error:
         problems.append(_problem(node, path, root, error))
-        raise _Unresolved from error
+        raise _UnresolvedError from error
     if isinstance(value, DictConfig):
         return {
             str(child): item
@@ -86,7 +86,7 @@ def _resolve_item(container: Any, key: Any, path: tree.Path, root: Node, problem
     """The value in a list, or an empty list if it cannot be resolved."""
     try:
         return [_resolve(container, key, path, root, problems)]
-    except _Unresolved:
+    except _UnresolvedError:
         return []
 
 

@@ -38,17 +38,17 @@ class ConvertRequest:
 
 
 @dataclass(slots=True)
-class Converted:
+class ConversionResult:
     """The result of a conversion."""
 
     rows: int = 0
     format: str | None = None
 
 
-def convert(request: ConvertRequest) -> Converted:
+def convert(request: ConvertRequest) -> ConversionResult:
     """Write the converted rows. If any row is bad, raises a DataError that lists them, and writes nothing."""
     _check_target(request)
-    result, problems = Converted(format=request.format), Problems()
+    result, problems = ConversionResult(format=request.format), Problems()
     with PendingFiles() as files:
         out = files.open(request.target)
         compressed = request.target.name.lower().endswith(".gz")
@@ -69,7 +69,7 @@ def convert(request: ConvertRequest) -> Converted:
     return result
 
 
-def _convert_line(line: bytes, request: ConvertRequest, result: Converted, *, is_first: bool) -> bytes:
+def _convert_line(line: bytes, request: ConvertRequest, result: ConversionResult, *, is_first: bool) -> bytes:
     if is_first and result.format is None and request.row_map is None and request.template is None:
         result.format = detect_format(parse_line(line))
     if result.format is not None:

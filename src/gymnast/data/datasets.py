@@ -114,7 +114,7 @@ _SPLITS: Final = ("train", "validation")
 
 def locate_files(config: Config, datasets: Sequence[Dataset]) -> list[Path]:
     """The file of each dataset. Raises NotFoundError that lists all missing ones."""
-    missing = _missing(config, datasets)
+    missing = _find_missing(config, datasets)
     if not missing:
         return [config.roots.require(dataset.jsonl_fpath, f"dataset '{dataset.name}'") for dataset in datasets]
     lines = "".join(f"\n  {dataset}" for dataset in missing)
@@ -136,14 +136,14 @@ def fetch_missing(
     """Download missing files into the working directory. If one has no usable source, nothing is downloaded."""
     requests = {
         dataset.jsonl_fpath: _request(dataset, config.roots.cwd / dataset.jsonl_fpath, data_source)
-        for dataset in _missing(config, datasets)
+        for dataset in _find_missing(config, datasets)
     }
     for request in requests.values():
         say(f"downloading {request}")
         fetch(request, hub)
 
 
-def _missing(config: Config, datasets: Sequence[Dataset]) -> list[Dataset]:
+def _find_missing(config: Config, datasets: Sequence[Dataset]) -> list[Dataset]:
     return [dataset for dataset in datasets if config.roots.find(dataset.jsonl_fpath) is None]
 
 

@@ -177,16 +177,16 @@ def _name_command(finding: Finding, run: RunFacts | None) -> Finding:
 def _run_of(path: Path) -> RunPaths | None:
     for suffix in RUN_FILE_SUFFIXES:
         if suffix != OUTPUT_SUFFIX and path.name.endswith(suffix):
-            return _existing(path.with_name(path.name.removesuffix(suffix) + ".jsonl"))
+            return _find_run(path.with_name(path.name.removesuffix(suffix) + ".jsonl"))
     if path.suffix == ".jsonl":
-        return _existing(path) if not path.is_file() or _has_records(path) else None
-    return _existing(path.with_name(path.name + OUTPUT_SUFFIX)) if not path.is_file() else None
+        return _find_run(path) if not path.is_file() or _has_records(path) else None
+    return _find_run(path.with_name(path.name + OUTPUT_SUFFIX)) if not path.is_file() else None
 
 
 def _has_records(output: Path) -> bool:
     """True if a file is the output of a run: it has sibling files of a run, or its first line has a reward."""
     paths = RunPaths(output)
-    if any(path != output for path in paths.existing()):
+    if any(path != output for path in paths.existing_files()):
         return True
     with output.open("rb") as stream:
         first = stream.readline(1 << 24)
@@ -209,9 +209,9 @@ def _reject_dataset(path: Path) -> None:
         )
 
 
-def _existing(output: Path) -> RunPaths | None:
+def _find_run(output: Path) -> RunPaths | None:
     paths = RunPaths(output)
-    return paths if paths.existing() else None
+    return paths if paths.existing_files() else None
 
 
 def _run_in(folder: Path) -> RunPaths | None:

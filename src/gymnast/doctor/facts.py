@@ -109,8 +109,6 @@ class RecordFacts:
     empty: int = 0
     """Complete responses without text and tool call."""
     empty_keys: list[str] = field(default_factory=list)
-    unextracted: int = 0
-    """Rollouts in whose response the verifier extracted no answer, if it reports that."""
     bad_arguments: int = 0
     """Rollouts with a tool call whose arguments are not JSON."""
     unowned_tools: Counter[str] = field(default_factory=Counter)

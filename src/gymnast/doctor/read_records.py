@@ -29,7 +29,6 @@ _MAX_EXAMPLES: Final = 5
 _MAX_TASKS: Final = 16
 _NOT_FOUND: Final = re.compile(rb'\\"detail\\": ?\\"Not Found\\"')
 _BAD_ARGUMENTS: Final = b"Invalid tool call arguments"
-_NOT_EXTRACTED: Final = b'extracted_answer":null'
 _NO_TEXT: Final = (b'"text":""', b'"text": ""', b'"text":" ', b'"text":"\\n')
 """Texts that are empty, or may be blank."""
 _NO_TOOLS: Final = b'"tools":[]'
@@ -108,7 +107,6 @@ def _count(records: Records, record: _Scored, raw: bytes) -> None:
     facts.scored += 1
     _count_reward(facts, record)
     _count_response(facts, record)
-    facts.unextracted += _NOT_EXTRACTED in raw
     if record.response is not None and record.response.incomplete_details is None and _is_empty(raw):
         facts.empty += 1
         if len(facts.empty_keys) < _MAX_EXAMPLES:

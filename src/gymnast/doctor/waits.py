@@ -99,7 +99,7 @@ def judge_waits(facts: Facts) -> Wait | None:
 def _judge(facts: Facts, live: dict[str, Any], rows: list[dict[str, Any]], *, is_total: bool) -> Wait:
     """Rows at an endpoint that is at work do not count, unless many others were far faster."""
     activities = {activity.url: activity for activity in facts.activity}
-    scored, usual = _scored(live), _describe_usual(live)
+    scored, usual = _count_scored(live), _describe_usual(live)
     at_work = [row for row in rows if _state_of(row, activities) is EndpointState.WORKING]
     others = [row for row in rows if row not in at_work]
     if not others:
@@ -138,7 +138,7 @@ def _has_stalled(live: dict[str, Any], limit_s: float) -> bool:
     return shortest is not None and shortest >= limit_s and (settled is None or settled >= limit_s)
 
 
-def _scored(live: dict[str, Any]) -> int:
+def _count_scored(live: dict[str, Any]) -> int:
     """Scored rollouts of this invocation."""
     stats = live.get("this_invocation") or {}
     return int(stats.get("scored") or 0)
@@ -150,7 +150,7 @@ def _mean_s(live: dict[str, Any]) -> float:
 
 
 def _describe_usual(live: dict[str, Any]) -> str:
-    scored = _scored(live)
+    scored = _count_scored(live)
     if not scored:
         return "no rollout has been scored since it started"
     mean_s, longest_s = _mean_s(live), live["longest_scored_s"]

@@ -147,12 +147,12 @@ def parse_code_choice(text: str | None) -> CodeChoice | None:
 def submit_run(request: SubmitRequest) -> SubmitResult:
     """Plan the run (or check one that is resumed) and start the workers that it still needs."""
     request = _validate(request)
-    planned = plan_run(request.run_options, request.config, request.config_arguments, _chunking(request))
+    planned = plan_run(request.run_options, request.config, request.config_arguments, _make_chunking_options(request))
     layout = ChunkLayout.of(request.paths)
     with hold_submit_lease(layout):
         before = read_submission_status(layout)
         record_recovered(layout, before)
-        count = before.needed(request.workers)
+        count = before.count_missing(request.workers)
         warnings, notes = tuple(planned.warnings), tuple(planned.notes)
         if not count:
             merge_submission = add_missing_merge(request, layout, before)
@@ -213,9 +213,9 @@ def dry_run(request: SubmitRequest) -> DryRun:
                 before = replace(before, open_chunks=before.open_chunks + reopened)
         else:
             options = replace(request.run_options, output=Path(scratch) / request.run.name, existing="refuse")
-            plan = plan_run(options, request.config, request.config_arguments, _chunking(request)).plan
+            plan = plan_run(options, request.config, request.config_arguments, _make_chunking_options(request)).plan
             before = SubmissionStatus(len(plan.chunks), len(plan.chunks))
-        count = before.needed(request.workers)
+        count = before.count_missing(request.workers)
         folder = Path(scratch) / "code"
         code = _prepare_code(request, folder)
         code = code.relocate(folder, layout.folder / "code") if code.folder else code
@@ -263,7 +263,7 @@ def _raise_if_workers_live(request: SubmitRequest) -> None:
         )
 
 
-def _chunking(request: SubmitRequest) -> ChunkingOptions:
+def _make_chunking_options(request: SubmitRequest) -> ChunkingOptions:
     return ChunkingOptions(
         workers=request.workers,
         chunk_rows=request.chunk_rows,

@@ -48,7 +48,7 @@ class SubmissionStatus:
         """Workers that are pending or running."""
         return sum(not view.state.is_over for _, views in self.jobs for view in views)
 
-    def needed(self, requested: int) -> int:
+    def count_missing(self, requested: int) -> int:
         """How many workers to add for `requested` in total: each needs a chunk that is not done."""
         return max(0, min(requested, self.open_chunks) - self.live)
 

@@ -8,7 +8,7 @@ _BRACE = re.compile(r"\\[{}]|\\boxed\s*\{|\{|\}")
 _TEXT_BRACE = re.compile(r"\\[{}]|\\(?:text|textbf|textit|mathrm|mathbf)\s*\{|\{|\}")
 
 
-def boxed(text: str) -> list[str]:
+def find_boxed(text: str) -> list[str]:
     r"""The content of every `\boxed{…}`, in order of their start. Unbalanced ones are omitted.
 
     One pass with a stack: linear time for text of any size and nesting.
@@ -32,7 +32,7 @@ def last_boxed(text: str) -> str | None:
     start = text.rfind("\\boxed")
     if start < 0:
         return None
-    boxes = boxed(text[start:]) or boxed(text)  # the last one is nearly always complete
+    boxes = find_boxed(text[start:]) or find_boxed(text)  # the last one is nearly always complete
     return boxes[-1] if boxes else None
 
 

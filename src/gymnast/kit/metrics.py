@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 _NOT_METRICS: Final = frozenset({TASK_INDEX, ROLLOUT_INDEX})
 
 
-def numeric_fields(row: JsonObject) -> dict[str, int | float]:
-    """The numbers in a verify row: top-level numbers and booleans, and the scalars of `response.usage`."""
-    return own_numbers(row) | usage_numbers(row)
-
-
 def own_numbers(row: JsonObject) -> dict[str, int | float]:
     """The top-level numbers and booleans of a verify row."""
     return {name: _number(value) for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}

@@ -82,9 +82,5 @@ def _check_unique(packed: Ints, source: str, where: object) -> None:
 
 
 def _list_keys(packed: Ints) -> str:
-    keys = ", ".join(str(unpack_key(int(key))) for key in packed[:_MAX_LISTED])
+    keys = ", ".join(str(RolloutKey(key >> 32, key & 0xFFFFFFFF)) for key in map(int, packed[:_MAX_LISTED]))
     return keys + (", …" if len(packed) > _MAX_LISTED else "")
-
-
-def unpack_key(packed: int) -> RolloutKey:
-    return RolloutKey(packed >> 32, packed & 0xFFFFFFFF)

@@ -96,7 +96,7 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 @dataclass(frozen=True, slots=True)
-class _Dropped:
+class _DroppedTasks:
     """Tasks that are left out, by reason."""
 
     truncated: int
@@ -124,7 +124,7 @@ def write_curriculum(request: CurriculumRequest) -> CurriculumSummary:
                 sample = orjson.loads(lines.line(task.source, task.offset))["sample"]
                 row = training_row(sample, task, step if request.schedule is not None else None)
                 out.write(orjson.dumps(row) + b"\n")
-    dropped = _Dropped(truncated=len(kept) - len(selected), labels=len(rated) - len(tasks))
+    dropped = _DroppedTasks(truncated=len(kept) - len(selected), labels=len(rated) - len(tasks))
     return _summary(tasks, selected, steps, request, dropped)
 
 
@@ -217,7 +217,7 @@ def _summary(
     selected: Sequence[RatedTask],
     steps: Sequence[Sequence[int]],
     request: CurriculumRequest,
-    dropped: _Dropped,
+    dropped: _DroppedTasks,
 ) -> CurriculumSummary:
     agents = sorted({task.agent for task in tasks})
     schedule = request.schedule

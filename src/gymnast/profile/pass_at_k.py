@@ -34,12 +34,6 @@ _MAX_EXACT: Final = 500
 """Scores for which binomials are computed: those of thousands have hundreds of digits each, and exceed floats."""
 
 
-@lru_cache(maxsize=65536)
-def pass_hat_k(n: int, correct: int, k: int) -> float:
-    """pass^k: the probability that all of k rollouts, drawn from n, are correct."""
-    return math.comb(correct, k) / math.comb(n, k)
-
-
 def best_of_k(scores: Sequence[float], k: int) -> float:
     """The expected best of k scores drawn from these; for scores of 0 and 1 that is pass@k."""
     ranked = sorted(scores)
@@ -169,14 +163,14 @@ class _ScoreMatrix:
     def _pass_at(self, k: int, has_k: NDArray[np.bool_]) -> float:
         """The contract's definition: the estimator for binary scores, else the best of the first k."""
         values = self._best[:, k - 1].copy()
-        for size, solved in set(zip(self.sizes[self._is_binary].tolist(), self._solved().tolist(), strict=True)):
+        for size, solved in set(zip(self.sizes[self._is_binary].tolist(), self._count_solved().tolist(), strict=True)):
             if size >= k:
                 same = self._is_binary & (self.sizes == size)
-                same[self._is_binary] &= self._solved() == solved
+                same[self._is_binary] &= self._count_solved() == solved
                 values[same] = pass_at_k(size, int(solved), k)
         return float(values[has_k].mean())
 
-    def _solved(self) -> NDArray[np.float64]:
+    def _count_solved(self) -> NDArray[np.float64]:
         solved: NDArray[np.float64] = self._sums[self._is_binary, -1]
         return solved
 

@@ -32,7 +32,7 @@ class PlanIndex:
     positions: dict[int, tuple[int, int]]
     """File and offset of the first row of each task."""
 
-    def expected(self) -> dict[int, int]:
+    def count_requested(self) -> dict[int, int]:
         """The number of requested rollouts, by task."""
         tasks, counts = np.unique(self.packed >> 32, return_counts=True)
         return dict(zip(tasks.tolist(), counts.tolist(), strict=True))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from gymnast.profile.record_batches import SCALAR, RecordBatches, Skipped
+from gymnast.profile.record_batches import SCALAR, RecordBatches, SkippedObject
 from gymnast.profile.table import TableBuilder
 from gymnast.store.records import record_file
 from gymnast.types.task import AGENT_REF, ROLLOUT_INDEX, TASK_INDEX
@@ -74,7 +74,7 @@ class _Reader:
             return _TYPED[name]
         if name in self._texts or first == b"[":  # an answer may be a list or an object
             return msgspec.Raw
-        return Skipped if first == b"{" else SCALAR
+        return SkippedObject if first == b"{" else SCALAR
 
     def _take(self, columns: Columns, size: int) -> None:
         """Add a batch to the table, column by column."""
@@ -82,7 +82,7 @@ class _Reader:
         builder = self.builder
         for name, values in columns.items():
             kind = self._batches.fields[name]
-            if name not in _TYPED and kind is not Skipped:
+            if name not in _TYPED and kind is not SkippedObject:
                 numbers = [_number(raw) for raw in values] if kind is msgspec.Raw else values
                 builder.add_numbers(name, numbers, from_usage=False)
         self._add_usage([response.usage if isinstance(response, Response) else None for response in responses])

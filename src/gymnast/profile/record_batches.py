@@ -28,7 +28,7 @@ _MAX_BYTES: Final = 1 << 25
 SCALAR: Final[Any] = int | float | bool | str | None
 
 
-class Skipped(msgspec.Struct):
+class SkippedObject(msgspec.Struct):
     """Any object; its content is skipped."""
 
 

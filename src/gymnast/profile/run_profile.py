@@ -124,7 +124,7 @@ def profile_of(path: Path) -> Path:
     tasks = ProfilePaths(run.output).tasks
     if tasks.exists():
         return tasks
-    if run.existing() == [path]:
+    if run.existing_files() == [path]:
         return path  # a profile under a name of its own
     raise NotFoundError("the run has no profile", where=str(tasks), next=f"gymnast profile {run.output}")
 
@@ -153,7 +153,7 @@ def rollout_files(patterns: Iterable[str]) -> tuple[Path, ...]:
 
 def write_task_profiles(path: Path, groups: Groups, plan: PlanIndex) -> None:
     """Write `x_reward_profiling.jsonl`."""
-    expected, integers = plan.expected(), groups.table.is_integer
+    expected, integers = plan.count_requested(), groups.table.is_integer
     with atomic_output(path) as out, plan.samples() as samples:
         for task, rows in groups:
             line = task_profile(groups, task, rows, expected[task], samples.fragment(task), integers=integers)

@@ -165,7 +165,7 @@ def _load(
         completeness = align(plan, table, allow_partial=True)
     else:
         plan = PlanIndex((), np.empty(0, np.int64), {})
-        completeness = _assume_complete(table)
+        completeness = assume_complete(table)
     failures = read_failures([failed], set(table.packed.tolist()), chosen.accepts)
     rows = countable_rows(table)
     others = table.select(np.setdiff1d(np.arange(len(table)), rows))
@@ -175,7 +175,7 @@ def _load(
     return run, excluded, int(table.truncated.sum())
 
 
-def _assume_complete(table: RolloutTable) -> Completeness:
+def assume_complete(table: RolloutTable) -> Completeness:
     """Without materialized inputs, the records count as complete."""
     tasks = len(np.unique(table.tasks))
     return Completeness(len(table), len(table), tasks, tasks, 0, 0, np.empty(0, np.int64))

@@ -53,7 +53,7 @@ class Alternatives:
     def take(self, logprobs: Sequence[Any]) -> list[list[Alternative] | None]:
         """The alternatives of these sampled tokens, None for each that has none; empty if no text is among them."""
         sampled = [_round(value) for value in logprobs]
-        found: list[list[Alternative] | None] = [None] * len(sampled)
+        alternatives: list[list[Alternative] | None] = [None] * len(sampled)
         start = 0
         while self._texts:
             choices = self._texts[0]
@@ -61,9 +61,9 @@ class Alternatives:
             if position is None:
                 break
             start = position + len(choices)
-            found[position:start] = [choice.alternatives or None for choice in choices]
+            alternatives[position:start] = [choice.alternatives or None for choice in choices]
             self._texts.pop(0)
-        return found if any(found) else []
+        return alternatives if any(alternatives) else []
 
 
 def _choice(entry: JsonObject) -> TokenChoice:

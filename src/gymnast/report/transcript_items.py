@@ -212,7 +212,7 @@ def extract_facts(record: JsonObject, limits: Limits | None = None) -> JsonObjec
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def ending(record: JsonObject) -> str | None:
+def explain_incomplete(record: JsonObject) -> str | None:
     """Why the response did not complete, if it says so: for example that it reached max_output_tokens."""
     response = _object(record.get("response"))
     reason = _object(response.get("incomplete_details")).get("reason")

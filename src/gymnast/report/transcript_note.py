@@ -24,7 +24,7 @@ def render_transcript_note(runs: Sequence[RunView], transcripts: Sequence[Transc
     note = (
         f"{format_count(included)} of {format_count(total)} transcripts are in this file"
         f"{_size(transcripts)}: failures of every kind first, then the worst and the best rollouts of tasks all over "
-        f"the run. Left out: {_left_out(runs, transcripts)}. "
+        f"the run. Left out: {_describe_left_out(runs, transcripts)}. "
     )
     estimate = _estimate(transcripts, included, total)
     parts = [
@@ -43,7 +43,7 @@ def _size(transcripts: Sequence[Transcripts]) -> str:
     return f" ({sum(own.size_bytes for own in transcripts) / 1e6:.1f} MB, the default limit)"
 
 
-def _left_out(runs: Sequence[RunView], transcripts: Sequence[Transcripts]) -> str:
+def _describe_left_out(runs: Sequence[RunView], transcripts: Sequence[Transcripts]) -> str:
     pairs = list(zip(runs, transcripts, strict=True))
     failed = sum(
         key & 0xFFFFFFFF not in own.places.get(key >> 32, {})

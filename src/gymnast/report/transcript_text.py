@@ -14,7 +14,7 @@ from gymnast.report.transcript_items import (
     Limits,
     as_text,
     decode_record,
-    ending,
+    explain_incomplete,
     extract_facts,
     prompt_items,
     reply_items,
@@ -45,7 +45,7 @@ def transcript_lines(paths: RunPaths, key: RolloutKey) -> Iterator[str]:
         yield from _section("failure", "\n".join(f"{name}: {as_text(value)}" for name, value in failure.items()))
     for item in [*prompt_items(record, limits), *reply_items(record, limits)]:
         yield from _item_lines(item)
-    if note := ending(record):
+    if note := explain_incomplete(record):
         yield from _section("the response did not complete", note)
     fields = (f"{name}: {as_text(value)}" for name, value in extract_facts(record, limits).items())
     yield from _section("fields of the record", "\n".join(fields))

@@ -22,7 +22,7 @@ from gymnast.report.transcript_items import (
     Limits,
     as_text,
     decode_record,
-    ending,
+    explain_incomplete,
     extract_facts,
     prompt_items,
     reply_items,
@@ -184,7 +184,7 @@ def _transcript(line: bytes, run: RunView, limits: Limits, texts: TokenTexts) ->
         if isinstance(response, dict) and response.get("model")
         else None,
         "seconds": total_seconds(record, run.setup.seconds_source),
-        "ending": ending(record),
+        "ending": explain_incomplete(record),
         "tokens": view_tokens(record, texts),
     }
     transcript |= {name: value for name, value in details.items() if value is not None}

@@ -12,7 +12,7 @@ import msgspec
 
 from gymnast.errors import NotFoundError, suggest
 from gymnast.profile.reading import AgentRef
-from gymnast.profile.record_batches import SCALAR, RecordBatches, Skipped
+from gymnast.profile.record_batches import SCALAR, RecordBatches, SkippedObject
 from gymnast.types.task import AGENT_REF, ATTEMPT_INDEX, PARAMS, ROLLOUT_INDEX, TASK_INDEX
 from gymnast.types.tokens import LEDGER
 from gymnast.types.usage import MODEL_USAGE
@@ -63,7 +63,7 @@ def read_columns(records: RecordFile, table: Table, columns: Sequence[str] | Non
     reader = _Reader(table, columns)
     if records.exists():
         reader.batches.read(records)
-    return reader.ordered()
+    return reader.order_columns()
 
 
 class _Reader:
@@ -73,7 +73,7 @@ class _Reader:
         self._columns = list(columns) if columns is not None else None
         self._decode_response = msgspec.json.Decoder(_Response).decode
 
-    def ordered(self) -> list[str]:
+    def order_columns(self) -> list[str]:
         if self._columns is None:
             names = self._table.names
             return [*(name for name in _FIRST if name in names), *(name for name in names if name not in _FIRST)]
@@ -94,7 +94,7 @@ class _Reader:
         if name == _RESPONSE:
             return msgspec.Raw if self._is_wanted(name) else _Response | None
         if first in (b"{", b"["):
-            return msgspec.Raw if self._is_wanted(name) or first == b"[" else Skipped
+            return msgspec.Raw if self._is_wanted(name) or first == b"[" else SkippedObject
         return SCALAR
 
     def _take(self, columns: Columns, size: int) -> None:

@@ -167,7 +167,7 @@ class Run:
 def load(path: str | Path) -> Run:
     """Open a run by its output file. Reads nothing yet."""
     output = Path(path)
-    if output.is_file() or (not output.is_dir() and RunPaths(output).existing()):
+    if output.is_file() or (not output.is_dir() and RunPaths(output).existing_files()):
         return Run(output)
     known = _runs_in(output if output.is_dir() else output.parent)
     raise NotFoundError("there is no run", where=str(output), next=suggest(output.name, known))
@@ -185,7 +185,7 @@ def _tasks(run: LoadedRun) -> Iterator[Task]:
     failed: dict[int, int] = {}
     for packed in run.failures.last_kind:
         failed[packed >> 32] = failed.get(packed >> 32, 0) + 1
-    for task, requested in run.plan.expected().items():
+    for task, requested in run.plan.count_requested().items():
         own = rows.get(task, slice(0, 0))
         scores = [reward for reward in rewards[own] if reward == reward]  # noqa: PLR0124 - not NaN
         agent = table.agent_names[table.agents[own.start]] if own.stop > own.start else ""

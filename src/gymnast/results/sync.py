@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-def _blocking(function: Callable[P, AsyncGenerator[Record]]) -> Callable[P, Run]:
+def _make_blocking(function: Callable[P, AsyncGenerator[Record]]) -> Callable[P, Run]:
     """The function as a blocking call with the same options."""
 
     @wraps(function)
@@ -114,7 +114,7 @@ async def _announce(
     await task
 
 
-collect_sync = _blocking(collect)
+collect_sync = _make_blocking(collect)
 collect_sync.__name__ = collect_sync.__qualname__ = "collect_sync"
 collect_sync.__doc__ = """Collect rollouts as `gymnast.collect` does, in one blocking call, and return the run.
 

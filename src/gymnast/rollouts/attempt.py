@@ -11,7 +11,7 @@ import orjson
 
 from gymnast.errors import CallError
 from gymnast.rollouts.token_ledgers import AttemptLedgers
-from gymnast.types.encoding import encode_json, is_count, is_finite_number, make_encodable, show
+from gymnast.types.encoding import encode_json, is_finite_number, make_encodable, show
 from gymnast.types.failure import BODY_LIMIT, FailureDetail, FailureKind, Stage, bounded, kind_named, message_of
 from gymnast.types.task import (
     ALTERED,
@@ -27,7 +27,7 @@ from gymnast.types.task import (
 )
 from gymnast.types.tokens import NO_TOKENS, RecordedTokens
 from gymnast.types.truncation import TruncatedPolicy, Truncation, truncation_of
-from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE, ModelUsage, make_capture, parse_tokens
+from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE, ModelUsage, count_or_none, make_capture, parse_tokens
 from gymnast.wire.calls import Scope
 from gymnast.wire.classify import kind_of_reply, reply_failure
 from gymnast.wire.progress import AttemptProgress
@@ -215,8 +215,8 @@ def _make_scored(record: JsonObject, seconds: float, used: ModelUsage | None) ->
         _encode_record(record),
         float(record["reward"]),
         seconds,
-        _count_or_none(usage.get("input_tokens")),
-        _count_or_none(usage.get("output_tokens")),
+        count_or_none(usage.get("input_tokens")),
+        count_or_none(usage.get("output_tokens")),
         not record.get(NO_PERSIST),
         used,
         truncation_of(record),
@@ -238,10 +238,6 @@ def _usage_of(record: JsonObject) -> JsonObject:
     response = record.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
     return usage if isinstance(usage, dict) else {}
-
-
-def _count_or_none(value: Any) -> int | None:
-    return value if is_count(value) else None
 
 
 def _attach_usage(result: JsonObject, row: JsonObject, usage_counter: UsageCounter | None) -> ModelUsage | None:

@@ -89,7 +89,7 @@ class CircuitBreaker:
         agent.is_probing = True
         return True
 
-    def given_up(self, name: str) -> str | None:
+    def give_up_reason(self, name: str) -> str | None:
         """Why the agent was given up, or None."""
         agent = self._agents.get(name)
         return agent.given_up if agent is not None else None

@@ -4,8 +4,7 @@ The engine owns the sequence; pure parts decide how many attempts run (`concurre
 and whether an agent's rollouts start at all (`circuit_breaker`). Invariants:
 
 - With `preflight`, the first rollouts of each agent run one at a time (`preflight`).
-- A rollout is in one state at a time: unread in the store, parked (its agent is at its limit or paused), waiting for a
-  retry, or in flight. `in_flight` and `_tasks` have the same keys.
+- A rollout that is owed is in the backlog (`backlog`) or in flight. `in_flight` and `_tasks` have the same keys.
 - `_fill` is the only place that starts attempts, and runs after everything that may make room: an outcome, a change of
   the limit, a pause that ends, a tick. So nothing waits without something that ends the wait.
 - Rollouts that wait for others (`AttemptProgress.end_wait`) take no room; if no other can start, their waits are ended.
@@ -16,16 +15,12 @@ and whether an agent's rollouts start at all (`circuit_breaker`). Invariants:
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Final
-
-import orjson
 
 from gymnast.config.secrets import Scrubber
 from gymnast.errors import UserError
@@ -38,6 +33,7 @@ from gymnast.rollouts.attempt import (
     make_failure_line,
     treat_truncated,
 )
+from gymnast.rollouts.backlog import Backlog
 from gymnast.rollouts.budget import Budget
 from gymnast.rollouts.circuit_breaker import CircuitBreaker
 from gymnast.rollouts.concurrency import ConcurrencyLimit
@@ -45,20 +41,19 @@ from gymnast.rollouts.pace import Pace
 from gymnast.rollouts.preflight import Preflight, Suspicion
 from gymnast.rollouts.reproducible import make_reproducible
 from gymnast.rollouts.retry import DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
-from gymnast.rollouts.run_store import NOT_YET
 from gymnast.rollouts.runner import AttemptRunner, WorkItem
 from gymnast.rollouts.tally import Tally
 from gymnast.store.manifest import RunState
 from gymnast.types.events import Event, RolloutFailed, RolloutScored
 from gymnast.types.failure import FailureDetail, FailureKind, Stage, kind_named
-from gymnast.types.task import RolloutKey, agent_name_of
 from gymnast.types.totals import RolloutFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from gymnast.rollouts.run_store import Owed, RunStore
+    from gymnast.rollouts.run_store import RunStore
     from gymnast.types.json import JsonObject
+    from gymnast.types.task import RolloutKey
     from gymnast.types.truncation import TruncatedPolicy
 
 DEFAULT_CAP: Final = 4096
@@ -103,9 +98,9 @@ class EngineOptions:
 class Engine:
     """Runs the owed rollouts of a store.
 
-    Its attributes are the parts that decide, the rollouts by state (`_unread`, `_parked`, `_retries`, `in_flight`), and
-    the reasons to start nothing (`is_paused`, `is_held`, `drain_reason`) or to end (`_ended`, `_fatal`). They are in
-    one class because `_fill` weighs all of them whenever one changes.
+    Its attributes are the parts that decide, the rollouts by state (`_backlog`, `in_flight`), and the reasons to start
+    nothing (`is_paused`, `is_held`, `drain_reason`) or to end (`_ended`, `_fatal`). They are in one class because
+    `_fill` weighs all of them whenever one changes.
     """
 
     def __init__(
@@ -135,11 +130,14 @@ class Engine:
         self._runner = runner
         self._listen = listen
         self._only_agent = agents[0] if len(agents) == 1 else None
-        self._unread: Iterator[Owed] | None = store.owed()
-        self._parked: dict[str, deque[WorkItem]] = defaultdict(deque)
-        self._retries: list[tuple[float, int, WorkItem]] = []
+        self._backlog = Backlog(
+            store,
+            self.circuit_breaker,
+            self._may_start,
+            only_agent=self._only_agent,
+            read_ahead=options.read_ahead,
+        )
         self._retry_budget = options.retry.budget(store.requested) - store.retries_made
-        self._sequence = count()
         self._running: Counter[str] = Counter()
         self._tasks: dict[RolloutKey, asyncio.Task[None]] = {}
         self._cancelled: set[RolloutKey] = set()
@@ -191,10 +189,7 @@ class Engine:
 
     def abandon(self, is_abandoned: Callable[[RolloutKey], bool]) -> None:
         """Forget rollouts that another worker runs now. Their attempts in flight end without an outcome."""
-        self._retries = [entry for entry in self._retries if not is_abandoned(entry[2].key)]
-        heapq.heapify(self._retries)
-        for agent, items in self._parked.items():
-            self._parked[agent] = deque(item for item in items if not is_abandoned(item.key))
+        self._backlog.abandon(is_abandoned)
         for key, task in self._tasks.items():
             if is_abandoned(key):
                 task.cancel()
@@ -227,12 +222,12 @@ class Engine:
         return [item.describe(self._tasks.get(item.key), now) for item in oldest]
 
     def waiting_retries(self) -> int:
-        return len(self._retries)
+        return self._backlog.waiting_retries
 
     @property
     def is_idle(self) -> bool:
         """Nothing is in flight, parked or waiting for a retry."""
-        return not (self.in_flight or self._retries or any(self._parked.values()))
+        return not self.in_flight and self._backlog.is_empty
 
     @property
     def is_out_of_retries(self) -> bool:
@@ -277,47 +272,19 @@ class Engine:
 
     def _may_start_others(self) -> bool:
         """Whether a rollout may still start while all in flight wait for others."""
-        if self.is_paused or self.is_held or self._retries:
+        backlog = self._backlog
+        if self.is_paused or self.is_held or backlog.waiting_retries or backlog.has_parked(self._is_full):
             return True
-        if any(items and not self._is_full(agent) for agent, items in self._parked.items()):
-            return True
-        return self._unread is not None and not self._is_at_limit()
+        return backlog.has_unread and not self._is_at_limit()
 
     def _next(self, now: float) -> WorkItem | None:
         """An item that may start now: a retry that is due, a parked one, or the next row of the store."""
-        while self._retries and self._retries[0][0] <= now:
-            item = heapq.heappop(self._retries)[2]
-            if self._may_start(item.agent, now):
-                return item
-            self._park(item)
-        for items in self._parked.values():
-            if items and self._may_start(items[0].agent, now):
-                return items.popleft()
-        for agent in self.circuit_breaker.reasons():
-            self._parked.pop(agent, None)  # they stay owed, and make room for others
-        # A row that stays in the store can still be ceded to another worker.
+        if (item := self._backlog.next_waiting(now)) is not None:
+            return item
         only = self._only_agent or ""
-        return (
-            None if self._all_given_up() or self._is_full(only) or self._is_on_trial(only) else self._next_unread(now)
-        )
-
-    def _next_unread(self, now: float) -> WorkItem | None:
-        while self._unread is not None and sum(map(len, self._parked.values())) < self.options.read_ahead:
-            row = next(self._unread, None)
-            if row is None:
-                self._unread = None
-                return None
-            if row is NOT_YET:  # asked again whenever something may have changed, and at every tick
-                return None
-            item = self._make_item(*row)
-            if self._may_start(item.agent, now):
-                return item
-            self._park(item)
-        return None
-
-    def _make_item(self, key: RolloutKey, line: bytes) -> WorkItem:
-        agent = self._only_agent or agent_name_of(orjson.loads(line)) or ""
-        return WorkItem(key, line, agent, self.store.attempts_of(key), self.store.earlier_attempts_of(key))
+        if self._all_given_up() or self._is_full(only) or self._is_on_trial(only):
+            return None
+        return self._backlog.next_unread(now)
 
     def _may_start(self, agent: str, now: float) -> bool:
         if self._is_full(agent) or self._is_on_trial(agent):
@@ -332,11 +299,6 @@ class Engine:
         allowed = self.options.agent_limits.get(agent)
         return allowed is not None and self._running[agent] >= allowed
 
-    def _park(self, item: WorkItem) -> None:
-        """Keep an item for later, unless its agent was given up: then it stays owed."""
-        if self.circuit_breaker.given_up(item.agent) is None:
-            self._parked[item.agent].append(item)
-
     def _start(self, item: WorkItem, now: float) -> None:
         item.started = now
         self.in_flight[item.key] = item
@@ -346,11 +308,8 @@ class Engine:
         self._tasks[item.key] = asyncio.create_task(self._run_attempt(item))
 
     def _has_no_work(self) -> bool:
-        if self._unread is not None and not self._all_given_up():
-            return False
-        return not self._retries and not any(
-            items and self.circuit_breaker.given_up(agent) is None for agent, items in self._parked.items()
-        )
+        may_read = self._backlog.has_unread and not self._all_given_up()
+        return not may_read and not self._backlog.may_continue
 
     def _all_given_up(self) -> bool:
         reasons = self.circuit_breaker.reasons()
@@ -450,7 +409,7 @@ class Engine:
         self.store.retries_made += 1
         again = WorkItem(item.key, item.line, item.agent, item.attempts + 1, item.earlier)
         delay = self.options.retry.delay_s(detail, again.attempts, random.random())  # noqa: S311 - jitter
-        heapq.heappush(self._retries, (now + delay, next(self._sequence), again))
+        self._backlog.add_retry(again, now + delay)
         if delay < _TICK_S:
             asyncio.get_running_loop().call_later(delay + _TIMER_SLACK_S, self._fill)
 

@@ -40,7 +40,7 @@ class NotebookView:
         """A watch that also redraws the view while the engine runs."""
 
         @contextmanager
-        def watching(engine: Engine, take_snapshot: TakeSnapshot) -> Iterator[None]:
+        def watch_and_show(engine: Engine, take_snapshot: TakeSnapshot) -> Iterator[None]:
             task = asyncio.create_task(self._redraw(take_snapshot))
             try:
                 with watch(engine, take_snapshot):
@@ -49,7 +49,7 @@ class NotebookView:
                 task.cancel()
                 self.show(take_snapshot())
 
-        return watching
+        return watch_and_show
 
     def say_too(self, say: Say | None) -> Say:
         """A receiver of notes that also shows the last ones."""

@@ -249,14 +249,14 @@ def _resolve_source(
     assert source is not None
     if resume and config is not None:  # a resumed run has its plan, even if its source is gone
         return config.roots.find(str(source)) or Path(source)
-    found = _find_input(config, source)
-    if any(found.exists() and path.exists() and found.samefile(path) for path in RunPaths(output).all()):
+    input_path = _find_input(config, source)
+    if any(input_path.exists() and path.exists() and input_path.samefile(path) for path in RunPaths(output).all()):
         raise UserError(
             "the input is also a file of the run, which would replace it",
-            where=str(found),
+            where=str(input_path),
             next="choose another --output",
         )
-    return found
+    return input_path
 
 
 def _find_input(config: Config | None, source: str | Path) -> Path:

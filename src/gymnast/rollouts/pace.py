@@ -104,8 +104,8 @@ class Pace:
         attempts = unstarted * len(recent) / (settled or 1)
         if attempts < 1:
             longest = len(ages) / (len(ages) + 1)  # the quantile at which the longest of them is expected
-            return max((durations.remaining(age, longest) for age in ages), default=0.0)
-        ends = sorted(durations.remaining(age, 0.5) for age in ages)
+            return max((durations.estimate_remaining_s(age, longest) for age in ages), default=0.0)
+        ends = sorted(durations.estimate_remaining_s(age, 0.5) for age in ages)
         slots = ends[max(0, len(ends) - limit) :] or [0.0]  # beyond the limit, the first to end are not replaced
         return _simulate(slots, attempts, durations)
 
@@ -147,7 +147,7 @@ class Durations:
         longer = max(1.0 - self._shares[-1], _EPSILON)
         return self._seconds[-1] + self._tail_s * math.log(longer / max(1.0 - share, _EPSILON))
 
-    def remaining(self, age: float, share: float) -> float:
+    def estimate_remaining_s(self, age: float, share: float) -> float:
         """What an attempt of this age still takes: a quantile of those that lasted longer.
 
         One that is older than all that have ended is expected to take at least a quarter of its age.

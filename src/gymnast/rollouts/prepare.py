@@ -25,7 +25,7 @@ from gymnast.rollouts.changes import PlanChange, compare_plan, diff_plan, diff_v
 from gymnast.rollouts.identity import code_digests, comparable_settings
 from gymnast.rollouts.plan import Planner, PlanSummary, line_digest, write_plan
 from gymnast.rollouts.tool_modes import SETTING as TOOLS
-from gymnast.rollouts.tool_modes import as_started, warn_about_tools
+from gymnast.rollouts.tool_modes import restore_tool_modes, warn_about_tools
 from gymnast.store.keys import key_of_line
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Invocation, Manifest, RunState, read_manifest, write_manifest
@@ -98,7 +98,7 @@ def prepare_run(
         raise NotFoundError(f"no agent '{agent}'", next=suggest(agent, agents))
     check_names(options.source, paths)
     request = _RunRequest(options, agents, instances_for, in_chunks)
-    earlier = paths.existing()
+    earlier = paths.existing_files()
     if earlier and options.existing in {"resume", "resume_if_planned"}:
         if paths.materialized_inputs.exists():
             if paths.chunks in earlier and not in_chunks:
@@ -142,7 +142,7 @@ def _lost_plan_error(paths: RunPaths) -> UserError:
 def existing_run_error(paths: RunPaths) -> UserError:
     """The error for an earlier run under the same name."""
     return UserError(
-        f"an earlier run exists: {', '.join(path.name for path in paths.existing())}",
+        f"an earlier run exists: {', '.join(path.name for path in paths.existing_files())}",
         where=str(paths.output.parent),
         next="finish it with --resume, replace it with --overwrite, or choose another --output",
     )
@@ -266,7 +266,7 @@ def _resume(paths: RunPaths, request: _RunRequest) -> PreparedRun:
     known = read_manifest(paths.manifest)
     old = known or adopt_run(paths)
     agents = {str(name): int(number) for name, number in old.plan["agents"].items()}
-    instances = as_started(request.instances_for(agents), old.settings)
+    instances = restore_tool_modes(request.instances_for(agents), old.settings)
     if known is None:  # what it started with is unknown: from now on, what it is resumed with counts
         settings, code = comparable_settings(instances, request.options), code_digests(instances)
         old = msgspec.structs.replace(old, settings=settings, code=code)
@@ -315,7 +315,7 @@ def _extend(paths: RunPaths, request: _RunRequest, old: Manifest) -> PreparedRun
     plan = replace(request.options.plan, row_check=None)
     summary = write_plan(request.source, paths.materialized_inputs, plan, request.agents)
     agents = dict(summary.rollouts_by_agent)
-    instances = as_started(request.instances_for(agents), old.settings)
+    instances = restore_tool_modes(request.instances_for(agents), old.settings)
     grown = msgspec.structs.replace(
         old,
         source=_source_info(request, summary),
@@ -333,7 +333,7 @@ def _with_requested(counts: Counts, requested: int) -> Counts:
 def _fork(paths: RunPaths, request: _RunRequest, *, carry_over: bool) -> PreparedRun:
     """Plan a new run next to the old one. If only rows changed, scored rollouts of unchanged rows are carried over."""
     number = 1
-    while (fork := RunPaths(paths.output.with_name(f"{paths.output.stem}_fork_{number}.jsonl"))).existing():
+    while (fork := RunPaths(paths.output.with_name(f"{paths.output.stem}_fork_{number}.jsonl"))).existing_files():
         number += 1
     prepared = _plan_new(fork, request)
     prepared.notes.append(f"the changed run continues as {fork.output}")

@@ -123,7 +123,7 @@ def _plan(
 ) -> Manifest:
     """Write the inputs to score again and, in judge-failed mode, copy what is scored already."""
     paths = options.paths
-    if paths.existing() and options.existing != "overwrite":
+    if paths.existing_files() and options.existing != "overwrite":
         raise existing_run_error(paths)
     paths.remove()
     rows = _write_inputs(source, stored, paths)

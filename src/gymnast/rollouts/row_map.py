@@ -46,13 +46,13 @@ class RowMap:
         if value is not _ABSENT:
             return value
         if not field_names(source):
-            raise ValueError(self._missing(target, source, row))
+            raise ValueError(self._describe_missing(target, source, row))
         try:
             return fill_fields(source, row)
         except ValueError as error:
             raise ValueError(f"--map {target}={source}: {error}") from error
 
-    def _missing(self, target: str, source: str, row: JsonObject) -> str:
+    def _describe_missing(self, target: str, source: str, row: JsonObject) -> str:
         text = f"--map {target}={source}: the row has no '{source}'"
         if find_value(row, target) is not _ABSENT:
             return f"{text}, but '{target}'; did you mean --map {source}={target}?"

@@ -118,7 +118,7 @@ class RunStore(ABC):
         self._take = take or (lambda _: None)
 
     @abstractmethod
-    def owed(self) -> Iterator[Owed]:
+    def owed_inputs(self) -> Iterator[Owed]:
         """The inputs that are not settled, in plan order. `NOT_YET` where more may come later."""
 
     def add_usage(self, usage: ModelUsage | None) -> None:
@@ -184,7 +184,7 @@ class MemoryRunStore(RunStore):
         super().__init__(run_id, "rows", Counts(requested=len(lines), owed=len(lines)), take)
         self._lines = lines
 
-    def owed(self) -> Iterator[tuple[RolloutKey, bytes]]:
+    def owed_inputs(self) -> Iterator[tuple[RolloutKey, bytes]]:
         for position, line in enumerate(self._lines):
             yield RolloutKey(position, 0), line
 
@@ -237,7 +237,7 @@ class FileRunStore(RunStore):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def owed(self) -> Iterator[tuple[RolloutKey, bytes]]:
+    def owed_inputs(self) -> Iterator[tuple[RolloutKey, bytes]]:
         """The materialized inputs that are not settled, in plan order."""
         path = self.paths.materialized_inputs
         for number, line in numbered_lines(path):

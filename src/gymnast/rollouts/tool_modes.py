@@ -40,14 +40,16 @@ def with_row_tools(instances: Iterable[Instance]) -> list[Instance]:
     ]
 
 
-def as_started(instances: list[Instance], settings: Mapping[str, Any]) -> list[Instance]:
+def restore_tool_modes(instances: list[Instance], settings: Mapping[str, Any]) -> list[Instance]:
     """The instances of a run that started with these settings, of which older ones name no modes."""
     return instances if SETTING in settings.get("plan", {}) else with_row_tools(instances)
 
 
 def offer_row_tools(config: Config) -> Config:
     """The configuration as the `ng_` commands mean it: agents offer only what rows declare."""
-    return replace(config, instances={one.name: one for one in with_row_tools(config.instances.values())})
+    return replace(
+        config, instances={instance.name: instance for instance in with_row_tools(config.instances.values())}
+    )
 
 
 def warn_about_tools(instances: list[Instance], summary: PlanSummary) -> list[str]:

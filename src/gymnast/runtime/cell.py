@@ -197,9 +197,8 @@ class Cell:
         if options.exposed or in_children or has_hosted:
             self._bind(local)
         await self._launch_children(in_children)
-        context = ServerContext(
-            self.calls, self.http, self._boundary, self.signals, options.log_dir, self._addressed_config()
-        )
+        config = with_addresses(options.config, self._urls())
+        context = ServerContext(self.calls, self.http, self._boundary, self.signals, options.log_dir, config)
         for instance in local:
             await self._start_local(instance, context)
         await self._connect_children()
@@ -225,9 +224,6 @@ class Cell:
                 self._stack.callback(sock.close)
             host, port = sock.getsockname()[:2]
             self.addresses[instance.name] = Address(advertised_host(host), port, os.getpid())
-
-    def _addressed_config(self) -> Mapping[str, Any]:
-        return with_addresses(self.options.config, self._urls())
 
     def _urls(self) -> dict[str, str]:
         """The URLs of all instances that can be reached from outside."""

@@ -45,7 +45,7 @@ def expected_packages() -> dict[str, str]:
     return {canonicalize_name(each.name): str(each) for each in installed_requirements(SURFACE)}
 
 
-def imported_but_missing(folder: Path) -> list[str]:
+def find_missing_imports(folder: Path) -> list[str]:
     """The requirements of those that the code of a server imports and that are not installed here."""
     expected = expected_packages()
     if not expected:

@@ -117,15 +117,15 @@ def _is_running(pid: int) -> bool:
 
 def _children(parent: int) -> list[int]:
     try:
-        found = []
+        children = []
         for task in os.listdir(f"/proc/{parent}/task"):  # noqa: PTH208 - pathlib takes longer to import than this
             with open(f"/proc/{parent}/task/{task}/children") as file:  # noqa: PTH123
-                found += [int(word) for word in file.read().split()]
+                children += [int(word) for word in file.read().split()]
     except OSError:
         if os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):  # noqa: PTH110
             return []  # it has ended
         return [int(name) for name in os.listdir("/proc") if _stat(name)[1:2] == [b"%d" % parent]]  # noqa: PTH208
-    return found
+    return children
 
 
 def _stat(pid: str) -> list[bytes]:

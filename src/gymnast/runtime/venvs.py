@@ -25,7 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gymnast.errors import StartError
-from gymnast.runtime.expected_packages import SURFACE, imported_but_missing, installed_requirements
+from gymnast.runtime.expected_packages import SURFACE, find_missing_imports, installed_requirements
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -144,7 +144,7 @@ async def ensure_venv(folder: Path, cache_dir: Path, log: Path, say: Callable[[s
 
     Says so first: that may take minutes.
     """
-    lines, bounds = [*requirement_lines(folder), *imported_but_missing(folder)], own_bounds()
+    lines, bounds = [*requirement_lines(folder), *find_missing_imports(folder)], own_bounds()
     home = (cache_dir / "venvs" / _cache_key([*lines, *_uv_settings(folder), *bounds])).absolute()
     python = home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymnast.sandbox.cgroups import Cgroup
-from gymnast.sandbox.inside.frames import HEAD, packed
+from gymnast.sandbox.inside.frames import HEAD, pack_frame
 from gymnast.sandbox.interface import Limits, SandboxError
 from gymnast.sandbox.launch import Launch
 from gymnast.sandbox.seccomp import build_filter
@@ -109,7 +109,7 @@ class Jail:
         try:
             async with asyncio.timeout(self.launch.start_timeout_s):
                 source = server_source().encode()
-                header, _ = await self._exchange(b"%d\n%b%b" % (len(source), source, packed(config)), REPLY_BYTES)
+                header, _ = await self._exchange(b"%d\n%b%b" % (len(source), source, pack_frame(config)), REPLY_BYTES)
         except TimeoutError:
             raise SandboxError(f"a jail did not start within {self.launch.start_timeout_s:.0f} s") from None
         self.is_reusable = bool(header["nested"])
@@ -122,7 +122,7 @@ class Jail:
         """Run a program. If this raises, or the reply's header has "lost", do not use the jail again."""
         kills_before = self._set_group_limits(limits)
         self.programs += 1
-        frame = packed(
+        frame = pack_frame(
             request.header
             | {
                 "limits": asdict(limits),

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from pathlib import PurePosixPath
 from typing import Any
 
-from gymnast.sandbox.inside.frames import packed
+from gymnast.sandbox.inside.frames import pack_frame
 from gymnast.sandbox.interface import Execution, FunctionCalls, Limits, Program, SandboxError
 from gymnast.sandbox.jail import Jail, JailLostError, JailReply, JailRequest, lost_reply
 from gymnast.sandbox.results import parse_calls, parse_execution, parse_step
@@ -66,7 +66,7 @@ class JailPool:
         """Run `code`, then call its function with each list of arguments; see the interface."""
         limits, source = limits or self._limits, _encode(code)
         header = {"kind": "call", "function": function, "files": [("main.py", len(source))]}
-        calls = packed({"arguments": [list(values) for values in arguments]})
+        calls = pack_frame({"arguments": [list(values) for values in arguments]})
         request = JailRequest(header, source, then=calls)
         reply, seconds = await self._request(request, limits, limits.wall_s * (len(arguments) + 1))
         return FunctionCalls(parse_calls(reply, len(arguments)), parse_execution(reply, seconds))

@@ -112,7 +112,7 @@ def write_bundle(path: Path, bundle: Bundle, folder: str) -> None:
 
 def _files(paths: RunPaths) -> list[JsonObject]:
     """The run's files with sizes, times and numbers of lines."""
-    files = [*paths.existing(), *sorted(paths.output.parent.glob(f"{paths.output.stem}_*.json*"))]
+    files = [*paths.existing_files(), *sorted(paths.output.parent.glob(f"{paths.output.stem}_*.json*"))]
     entries = []
     for path in dict.fromkeys(files):
         stat = path.stat()

@@ -97,13 +97,13 @@ class ChunkFolder:
     def end(self, epoch: int) -> Path:
         return self.path / f"end.{epoch}.json"
 
-    def scored(self, epoch: int) -> Path:
+    def scored_records(self, epoch: int) -> Path:
         return self.path / f"{epoch}.jsonl"
 
     def failures(self, epoch: int) -> Path:
         return self.path / f"{epoch}_failures.jsonl"
 
-    def ceded(self, epoch: int, number: int) -> Path:
+    def ceded_chunk(self, epoch: int, number: int) -> Path:
         return self.path / f"ceded.{epoch}.{number}.json"
 
     def row_request(self, epoch: int, worker: str) -> Path:

@@ -44,7 +44,7 @@ def chunk_record_files(view: ChunkView) -> RecordFiles:
         is_verified = end is not None
         if seal.scored_bytes:
             index = end.index if end is not None else b""
-            path = folder_state.folder.scored(seal.epoch)
+            path = folder_state.folder.scored_records(seal.epoch)
             scored.append(FilePrefix(path, seal.scored_bytes, is_verified, index=index))
         if seal.failures_bytes:
             path = folder_state.folder.failures(seal.epoch)

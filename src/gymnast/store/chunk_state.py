@@ -89,10 +89,11 @@ class FolderState:
         if self.lease is None:
             return ()
         epoch, end = self.lease.epoch, self.end
+        scored, failures = self.folder.scored_records(epoch), self.folder.failures(epoch)
         own = Seal(
             epoch=epoch,
-            scored_bytes=end.scored_bytes if end is not None else complete_lines_bytes(self.folder.scored(epoch)),
-            failures_bytes=end.failures_bytes if end is not None else complete_lines_bytes(self.folder.failures(epoch)),
+            scored_bytes=end.scored_bytes if end is not None else complete_lines_bytes(scored),
+            failures_bytes=end.failures_bytes if end is not None else complete_lines_bytes(failures),
             children=tuple(ceded.child.id for ceded in self._current_children()),
         )
         return (*self.lease.seals, own)
@@ -125,7 +126,7 @@ class FolderState:
 
     def _child(self, child_id: str) -> CededChunk | None:
         parent = parent_of(child_id)
-        return _read(self.folder.ceded(parent[1], parent[2]), CededChunk) if parent is not None else None
+        return _read(self.folder.ceded_chunk(parent[1], parent[2]), CededChunk) if parent is not None else None
 
 
 def read_folder_state(folder: ChunkFolder, run_id: str) -> FolderState:

@@ -114,4 +114,4 @@ def _is_run(paths: RunPaths) -> bool:
 
 
 def _has_files(paths: RunPaths) -> bool:
-    return bool(paths.existing()) or paths.materialized_inputs.exists() or paths.logs.is_dir()
+    return bool(paths.existing_files()) or paths.materialized_inputs.exists() or paths.logs.is_dir()

@@ -48,7 +48,7 @@ def require_key(line: bytes, where: str) -> RolloutKey:
     return key
 
 
-class _Scored(msgspec.Struct):
+class ScoredKey(msgspec.Struct, gc=False):
     """The fields that make a line a scored record."""
 
     reward: float
@@ -64,7 +64,7 @@ class _Attempt(msgspec.Struct):
     failure: dict[str, Any] | None = None
 
 
-_SCORED: Final = msgspec.json.Decoder(_Scored)
+_SCORED: Final = msgspec.json.Decoder(ScoredKey)
 _ATTEMPT: Final = msgspec.json.Decoder(_Attempt)
 
 
@@ -77,7 +77,7 @@ def key_of_record(line: bytes, *, scored: bool) -> RolloutKey | None:
     try:
         if not line.isascii():
             line.decode()  # the decoder does not validate text that it skips
-        record: _Scored | _Attempt = (_SCORED if scored else _ATTEMPT).decode(line)
+        record: ScoredKey | _Attempt = (_SCORED if scored else _ATTEMPT).decode(line)
     except (ValueError, RecursionError):
         return None
     return RolloutKey(record.task, record.rollout)

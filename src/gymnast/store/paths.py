@@ -73,14 +73,14 @@ class RunPaths:
     def all(self) -> tuple[Path, ...]:
         return (self.output, self.materialized_inputs, self.failures, self.manifest, self.aggregate_metrics, self.done)
 
-    def existing(self) -> list[Path]:
+    def existing_files(self) -> list[Path]:
         """The files of an earlier run under these names, including its chunks if it has any."""
         files = [path for path in self.all() if path.exists()]
         return [*files, self.chunks] if (self.chunks / "plan.json").exists() else files
 
     def remove(self) -> None:
         """Delete an earlier run, starting with the marker that it is finished."""
-        for path in reversed(self.existing()):
+        for path in reversed(self.existing_files()):
             if path == self.chunks:
                 # Renamed first, so that a worker that is still running finds nothing to continue.
                 shutil.rmtree(path.rename(path.with_name(f"{path.name}.removed")))
@@ -89,7 +89,7 @@ class RunPaths:
 
     def set_aside(self) -> Path | None:
         """Move an earlier run's files to a new folder, so that a new run can take the names."""
-        files = self.existing()
+        files = self.existing_files()
         if not files:
             return None
         number = 1

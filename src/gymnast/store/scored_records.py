@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gymnast.store.keys import ScoredKey
 from gymnast.types.task import AGENT_REF, MASK, ROLLOUT_INDEX, TASK_INDEX, RolloutKey, agent_name_of
 from gymnast.types.totals import RolloutFacts
 from gymnast.types.truncation import (
@@ -55,16 +56,8 @@ class _Record(msgspec.Struct, gc=False):
     truncated: bool | None = None
 
 
-class _Keyed(msgspec.Struct, gc=False):
-    """The fields that make a line a scored record."""
-
-    reward: float
-    task: int = msgspec.field(name=TASK_INDEX)
-    rollout: int = msgspec.field(name=ROLLOUT_INDEX)
-
-
 _RECORD: Final = msgspec.json.Decoder(_Record)
-_KEYED: Final = msgspec.json.Decoder(_Keyed)
+_KEYED: Final = msgspec.json.Decoder(ScoredKey)
 _ANY: Final = msgspec.json.Decoder(dict[str, Any])
 
 

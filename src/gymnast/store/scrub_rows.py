@@ -78,10 +78,10 @@ class RowScrubber:
         for byte in _OTHERS:
             is_rare |= np.equal(data, byte, out=own.view(bool))
         rare = np.flatnonzero(is_rare)
-        found: set[int] = set()
+        starts: set[int] = set()
         for at in rare[self._is_pair[data[rare - 1], data[rare]]].tolist():
-            found.update(self._starts_at(block, at))
-        return sorted(found)
+            starts.update(self._starts_at(block, at))
+        return sorted(starts)
 
     def _starts_at(self, block: bytes, at: int) -> Iterator[int]:
         if block[at] == ord("@"):

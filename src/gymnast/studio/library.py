@@ -68,7 +68,12 @@ FIRST_LINES_S: Final = 0.5
 
 @dataclass(eq=False)
 class Entry:
-    """One run."""
+    """One run: what was read from its files, and what was made of that.
+
+    `facts` belong to `stamp`, the sizes and times of the files. `_table`, `_plan`, `_loaded`, `_annotations` and
+    `doctor` are the last results, each with what it was made from: it is made again once that has changed. `_view` may
+    lag behind a growing run. `live` is None unless the run's process answers.
+    """
 
     found: FoundRun
     stamp: tuple[Any, ...] = ()
@@ -177,7 +182,7 @@ class Entry:
             self._plan = (version, read_run_plan(path))
         return self._plan[1]
 
-    def loaded(self, table: RunTable) -> LoadedTable:
+    def load(self, table: RunTable) -> LoadedTable:
         """The tasks of a table."""
         plan = self.plan()
         if self._loaded is None or self._loaded[0] is not table.snapshot or self._loaded[1] is not plan:
@@ -192,7 +197,7 @@ class Entry:
             known, made_at, took_s, view, problem = self._view
             if known == version or (known[0] == version[0] and now - made_at < took_s / _VIEW_SHARE):
                 return view, problem
-        own = self.loaded(table)
+        own = self.load(table)
         view = make_view(table, own, self.found.paths, self.facts.manifest, self.facts.row["name"])
         problem = own.problem
         self._view = (version, now, time.monotonic() - now, view, problem)

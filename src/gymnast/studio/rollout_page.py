@@ -15,7 +15,7 @@ from gymnast.report.transcript_items import (
     as_text,
     content_text,
     decode_record,
-    ending,
+    explain_incomplete,
     extract_facts,
     prompt_items,
     reply_items,
@@ -178,7 +178,7 @@ def make_rollout(table: RunTable, row: int, texts: TokenTexts, *, full: bool) ->
         "facts": extract_facts(record, limits),
         "agent": to_one_line(as_text(agent["name"]), 120) if agent.get("name") else None,
         "model": to_one_line(as_text(response["model"]), 120) if response.get("model") else None,
-        "ending": ending(record),
+        "ending": explain_incomplete(record),
         "seconds": page["row"]["seconds"] if failure else total_seconds(record, table.seconds_source),
         "params": {
             name: value

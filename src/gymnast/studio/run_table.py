@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gymnast.errors import DataError
-from gymnast.profile.alignment import Completeness, align
+from gymnast.profile.alignment import align
 from gymnast.profile.failures import FailureSummary
 from gymnast.profile.groups import by_task
 from gymnast.profile.headline import countable_rows
@@ -23,7 +23,7 @@ from gymnast.profile.plan_index import PlanIndex, read_plan
 from gymnast.profile.run_profile import LoadedRun
 from gymnast.profile.table import Column, RolloutTable
 from gymnast.report.run_setup import IN_MODEL_CALLS, MILLISECONDS_FIELDS, SECONDS_FIELDS, RunSetup
-from gymnast.report.run_view import RunView
+from gymnast.report.run_view import RunView, assume_complete
 from gymnast.report.tasks import summarise_tasks
 from gymnast.store.records import RecordFile
 from gymnast.studio.line_columns import FINAL, MASKED, NAMES
@@ -314,7 +314,7 @@ def load_table(table: RunTable, plan: PlanIndex | None) -> LoadedTable:
     """Match the rollouts with the plan, and summarise the tasks."""
     records = table.rollout_table
     problem = None
-    completeness = _assume_complete(records)
+    completeness = assume_complete(records)
     if plan is not None:
         try:
             completeness = align(plan, records, allow_partial=True)
@@ -357,12 +357,6 @@ def _last_lines(keys: Ints, lines: Ints) -> Ints:
     _, last = np.unique(keys[lines][::-1], return_index=True)
     found: Ints = lines[::-1][last]
     return found
-
-
-def _assume_complete(table: RolloutTable) -> Completeness:
-    """Without materialized inputs, the records count as complete."""
-    tasks = len(np.unique(table.tasks))
-    return Completeness(len(table), len(table), tasks, tasks, 0, 0, np.empty(0, np.int64))
 
 
 def read_run_plan(path: Path) -> PlanIndex | None:

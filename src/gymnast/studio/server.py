@@ -105,7 +105,7 @@ class StudioApp:
         if reason is not None:
             raise Refusal(403, reason)
         if not self._access.has_token(headers):
-            raise Refusal(403, "the token is missing or of another start", "open the URL that gymnast view printed")
+            raise Refusal(403, "the token is missing or expired", "open the URL that gymnast view printed")
 
     def _give_cookie(self, scope: AsgiScope, headers: Mapping[str, str]) -> Reply:
         reason = self._access.refuse(headers, is_api=False)

@@ -23,7 +23,9 @@ async def steer(entry: Entry, command: str, argument: str | None) -> str:
     if command == CANCEL_WORKERS:
         return await asyncio.to_thread(_cancel_workers, entry, argument)
     if is_chunked(entry) and not entry.found.paths.socket.exists():
-        raise UserError("workers collect this run, and only cancelling reaches them", next="see its page of workers")
+        raise UserError(
+            "workers collect this run, and only cancelling reaches them", next="cancel them on its page of workers"
+        )
     return str(await send_request(entry.found.paths.socket, {"command": command, "argument": argument}))
 
 

@@ -29,7 +29,7 @@ class TaskTable:
 
     def __init__(self, entry: Entry) -> None:
         self.table = entry.table()
-        self.tasks = entry.loaded(self.table).tasks
+        self.tasks = entry.load(self.table).tasks
         self._annotations = entry.annotations()
         self._columns: dict[str, Column | None] = {}
         keys = self.table.keys
@@ -59,14 +59,14 @@ class TaskTable:
             "seconds": lambda: tasks.seconds,
             "output_tokens": lambda: tasks.tokens,
             "excluded": lambda: self._count(table.states == _EXCLUDED),
-            "truncated": self._truncated,
+            "truncated": self._count_truncated,
             "best": self._best,
             "agent": self._agents,
             "label": self._labels,
         }
         return make[name]() if name in make else None
 
-    def _truncated(self) -> NDArray[np.float64]:
+    def _count_truncated(self) -> NDArray[np.float64]:
         truncated = self.table.column("truncated")
         if not isinstance(truncated, Texts):
             return np.zeros(len(self))

@@ -76,7 +76,7 @@ class EngineWeights(ABC):
         If some servers fail, the others have the new weights and label and are resumed, and WeightUpdateError says
         which failed: update again, or stop. A server without usable weights stays paused until an update succeeds.
         """
-        async with self._paused():
+        async with self._pause_servers():
             await self._on_all(lambda root: self._load_and_label(root, str(folder), label))
             self._advance(label)
 
@@ -86,7 +86,7 @@ class EngineWeights(ABC):
 
         All servers that have usable weights are resumed in any case.
         """
-        async with self._paused():
+        async with self._pause_servers():
             yield
             await self.label(label)
             self._advance(label)
@@ -120,7 +120,7 @@ class EngineWeights(ABC):
     # --- requests ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _paused(self) -> AsyncIterator[None]:
+    async def _pause_servers(self) -> AsyncIterator[None]:
         try:
             await self.pause()
             yield

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gymnast.train.batch_request import Rollouts
-    from gymnast.train.task_sources import Drawn, TaskSource
+    from gymnast.train.task_sources import DrawnTask, TaskSource
 
 
 @dataclass(slots=True)
@@ -40,13 +40,13 @@ class _PendingTask:
     """A task whose group has not been delivered."""
 
     index: int
-    drawn: Drawn
+    drawn: DrawnTask
     resamples: int = 0
     failures: int = 0
     updates: Mapping[str, int] = field(default_factory=dict)
     """The number of weight updates of each policy when its group was requested."""
 
-    def owed(self) -> OwedTask:
+    def as_owed(self) -> OwedTask:
         return OwedTask(self.index, self.drawn.environment, self.drawn.row, self.resamples, self.failures)
 
 
@@ -173,7 +173,7 @@ class GroupStream:
         return StreamState(
             taken=self._taken,
             schema_version=SCHEMA_VERSION,
-            owed=[task.owed() for task in sorted(pending, key=lambda task: task.index)],
+            owed=[task.as_owed() for task in sorted(pending, key=lambda task: task.index)],
             source=self._source.state(),
             labels=labels.pop("", []),
             policy_labels=labels,

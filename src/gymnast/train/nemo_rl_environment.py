@@ -167,7 +167,7 @@ class GymnastEnvironment:
             try:
                 async for group in groups:
                     done.add(group.task)
-                    with timer.postprocessing():
+                    with timer.time_postprocessing():
                         results = make_results(group)
                     yield group, results
             except FewerRolloutsError as error:
@@ -187,7 +187,7 @@ class _Timer:
         self._postprocess_s = 0.0
 
     @contextmanager
-    def postprocessing(self) -> Iterator[None]:
+    def time_postprocessing(self) -> Iterator[None]:
         started = time.perf_counter()
         yield
         self._postprocess_s += time.perf_counter() - started

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 
-class Drawn(NamedTuple):
+class DrawnTask(NamedTuple):
     """A task that a source gave out."""
 
     environment: str
@@ -38,16 +38,16 @@ class Drawn(NamedTuple):
 class TaskSource(Protocol):
     """Gives out tasks."""
 
-    def next(self) -> Drawn | None:
+    def next(self) -> DrawnTask | None:
         """The next task; None if there is none now."""
 
-    def settle(self, drawn: Drawn, group: Group | None, *, is_delivered: bool) -> None:
+    def settle(self, drawn: DrawnTask, group: Group | None, *, is_delivered: bool) -> None:
         """Take note of a task's group, delivered or dropped by a filter, or of a task dropped without one (None)."""
 
     def state(self) -> JsonObject:
         """Everything that `resume` needs, as JSON."""
 
-    def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[Drawn]:
+    def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[DrawnTask]:
         """Continue from a state. Returns the owed tasks (environment, row) in order; UserError if tasks differ."""
 
     def figures(self) -> dict[str, float]:
@@ -67,33 +67,33 @@ class OrderedTasks:
         self._digest = hashlib.blake2b(digest_size=16)
         self._taken = 0
 
-    def next(self) -> Drawn | None:
+    def next(self) -> DrawnTask | None:
         task = next(self._tasks, None)
         if task is None:
             return None
         self._digest.update(orjson.dumps(task))
         self._taken += 1
-        return Drawn("", self._taken - 1, task)
+        return DrawnTask("", self._taken - 1, task)
 
-    def settle(self, drawn: Drawn, group: Group | None, *, is_delivered: bool) -> None:
+    def settle(self, drawn: DrawnTask, group: Group | None, *, is_delivered: bool) -> None:
         """The order does not depend on what became of a task."""
 
     def state(self) -> JsonObject:
         return {"taken": self._taken, "digest": self._digest.hexdigest()}
 
-    def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[Drawn]:
+    def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[DrawnTask]:
         taken = int(state["taken"])
         rows = {row for _, row in owed}
-        found: dict[int, Drawn] = {}
+        pending: dict[int, DrawnTask] = {}
         while self._taken < taken:
             drawn = self.next()
             if drawn is None:
                 break
             if drawn.row in rows:
-                found[drawn.row] = drawn
+                pending[drawn.row] = drawn
         if self._taken < taken or self._digest.hexdigest() != state["digest"]:
             raise other_tasks(taken)
-        return [found[row] for _, row in owed]
+        return [pending[row] for _, row in owed]
 
     def figures(self) -> dict[str, float]:
         return {}
@@ -137,7 +137,7 @@ class Curriculum:
         self._in_flight: set[int] = set()
         self._draws = 0
 
-    def next(self) -> Drawn | None:
+    def next(self) -> DrawnTask | None:
         if self._limit is not None and self._draws >= self._limit:
             return None
         weights = self._floor + (1 - self._floor) * self._values
@@ -153,9 +153,9 @@ class Curriculum:
         task = self._tasks[row]
         if row not in self._digests:
             self._digests[row] = _digest(task)
-        return Drawn("", row, task)
+        return DrawnTask("", row, task)
 
-    def settle(self, drawn: Drawn, group: Group | None, *, is_delivered: bool) -> None:
+    def settle(self, drawn: DrawnTask, group: Group | None, *, is_delivered: bool) -> None:
         self._in_flight.discard(drawn.row)
         if group is not None:
             score = min(max(self._score(group), 0.0), 1.0)
@@ -168,7 +168,7 @@ class Curriculum:
         ]
         return {"draws": self._draws, "tasks": len(self._tasks), "drawn": drawn}
 
-    def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[Drawn]:
+    def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[DrawnTask]:
         if state["tasks"] != len(self._tasks) or any(
             _digest(self._tasks[row]) != digest for row, _, _, digest in state["drawn"]
         ):
@@ -177,7 +177,7 @@ class Curriculum:
         for row, value, groups, digest in state["drawn"]:
             self._values[row], self._groups[row], self._digests[row] = value, groups, digest
         self._in_flight = {row for _, row in owed}
-        return [Drawn("", row, self._tasks[row]) for _, row in owed]
+        return [DrawnTask("", row, self._tasks[row]) for _, row in owed]
 
     def figures(self) -> dict[str, float]:
         seen = self._groups > 0
@@ -210,7 +210,7 @@ class TaskMixture:
                 raise UserError(f"the weight of '{name}' must be above 0, got {weight}")
         self._shares = {name: _Share(as_source(tasks), weight) for name, (tasks, weight) in environments.items()}
 
-    def next(self) -> Drawn | None:
+    def next(self) -> DrawnTask | None:
         for name, share in sorted(self._shares.items(), key=lambda item: (item[1].groups + 1) / item[1].weight):
             drawn = share.source.next()
             if drawn is not None:
@@ -218,7 +218,7 @@ class TaskMixture:
                 return drawn._replace(environment=name)
         return None
 
-    def settle(self, drawn: Drawn, group: Group | None, *, is_delivered: bool) -> None:
+    def settle(self, drawn: DrawnTask, group: Group | None, *, is_delivered: bool) -> None:
         share = self._shares[drawn.environment]
         share.groups -= not is_delivered
         share.source.settle(drawn._replace(environment=""), group, is_delivered=is_delivered)
@@ -226,7 +226,7 @@ class TaskMixture:
     def state(self) -> JsonObject:
         return {name: {"groups": share.groups, **share.source.state()} for name, share in self._shares.items()}
 
-    def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[Drawn]:
+    def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[DrawnTask]:
         if not all(isinstance(value, dict) for value in state.values()):
             raise TypeError("not the state of a mixture")
         if list(state) != list(self._shares):
@@ -234,14 +234,14 @@ class TaskMixture:
                 f"the stream mixed {', '.join(state)}, and now {', '.join(self._shares)}",
                 next="use the same environments in the same order, or a new state file to start over",
             )
-        found: dict[tuple[str, int], Drawn] = {}
+        pending: dict[tuple[str, int], DrawnTask] = {}
         for name, share in self._shares.items():
             share.groups = int(state[name]["groups"])
             own = [("", row) for environment, row in owed if environment == name]
-            found |= {
+            pending |= {
                 (name, drawn.row): drawn._replace(environment=name) for drawn in share.source.resume(state[name], own)
             }
-        return [found[item] for item in owed]
+        return [pending[item] for item in owed]
 
     def figures(self) -> dict[str, float]:
         return {

@@ -42,7 +42,7 @@ class VllmWeights(EngineWeights):
         `updates`: the backend's update infos, one for each chunk. The trainer sends meanwhile, e.g. from a thread.
         """
         chunks = list(updates)
-        async with self._paused():
+        async with self._pause_servers():
             await self._on_all(lambda root: self._receive(root, chunks, label))
             self._advance(label)
 

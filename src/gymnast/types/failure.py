@@ -256,7 +256,7 @@ class FailureDetail(msgspec.Struct, frozen=True, omit_defaults=True):
             if isinstance(text, str) and (fixed := printable(text)) is not text:
                 msgspec.structs.force_setattr(self, name, fixed)
 
-    def seen_by(self, hop: str) -> FailureDetail:
+    def add_hop(self, hop: str) -> FailureDetail:
         """The same failure, one boundary further out."""
         return msgspec.structs.replace(self, chain=(*self.chain, hop))
 

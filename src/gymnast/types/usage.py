@@ -218,7 +218,7 @@ def parse_tokens(usage: Any) -> Tokens | None:
         cached = usage.get("cached_input_tokens", usage.get("cache_read_input_tokens"))
     if reasoning is None:
         reasoning = usage.get("reasoning_output_tokens")
-    return Tokens(tokens_in, tokens_out, _int_or_none(cached), _int_or_none(reasoning))
+    return Tokens(tokens_in, tokens_out, count_or_none(cached), count_or_none(reasoning))
 
 
 def make_capture(usage_counter: UsageCounter, rollout_id: str | None) -> JsonObject:
@@ -279,7 +279,8 @@ def usage_of_line(line: bytes) -> ModelUsage | None:
         return None
 
 
-def _int_or_none(value: Any) -> int | None:
+def count_or_none(value: Any) -> int | None:
+    """A count as it is, anything else as None."""
     return value if is_count(value) else None
 
 

@@ -81,7 +81,7 @@ def reply_failure(
     """The failure behind an error reply: the structured detail the server sent, else one made from its body."""
     hop = f"{instance}{path} {reply.status}"
     if reply.failure is not None:
-        return reply.failure.seen_by(hop)
+        return reply.failure.add_hop(hop)
     body = bounded(innermost_body(reply.text()))
     return FailureDetail(
         kind,

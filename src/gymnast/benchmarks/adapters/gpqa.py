@@ -19,7 +19,7 @@ _ANSWERS: Final = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2",
 def read_rows(files: Mapping[str, Path]) -> Iterator[JsonObject]:
     for name, path in files.items():
         for row in read_file(path, name):
-            order = shuffled(_ANSWERS, row["Record ID"])
+            order = shuffle_by_key(_ANSWERS, row["Record ID"])
             yield {
                 "question": row["Question"].strip(),
                 "options": [{letter: row[answer].strip()} for letter, answer in zip("ABCD", order, strict=True)],
@@ -29,6 +29,6 @@ def read_rows(files: Mapping[str, Path]) -> Iterator[JsonObject]:
             }
 
 
-def shuffled(names: tuple[str, ...], key: str) -> list[str]:
+def shuffle_by_key(names: tuple[str, ...], key: str) -> list[str]:
     """The names in an order that is random over keys, and the same for one key on every machine."""
     return sorted(names, key=lambda name: hashlib.sha256(f"{key}\n{name}".encode()).digest())

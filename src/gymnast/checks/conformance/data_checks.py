@@ -110,7 +110,7 @@ async def check_determinism(subject: Subject) -> list[Problem]:
         outcomes = [await play(subject, case.request) for _ in range(times)]
         outcomes += await asyncio.gather(*(play(subject, case.request) for _ in range(times)))
         where = f"{subject.cases_path} case '{case.name}'"
-        endings = sorted({_ending(outcome) for outcome in outcomes})
+        endings = sorted({_describe_outcome(outcome) for outcome in outcomes})
         if len(endings) > 1:
             text = f"the same request, sent {len(outcomes)} times, had different outcomes: {'; '.join(endings[:4])}"
             problems.append(Problem(text, where, "seed randomness from the row; keep no state between rollouts"))
@@ -120,7 +120,7 @@ async def check_determinism(subject: Subject) -> list[Problem]:
     return problems
 
 
-def _ending(outcome: Outcome) -> str:
+def _describe_outcome(outcome: Outcome) -> str:
     return f"reward {outcome.reward!r}" if outcome.reward is not None else f"status {outcome.status}"
 
 

@@ -50,11 +50,11 @@ async def check_expiry(subject: Subject) -> list[Problem]:
     problems: list[Problem] = []
     unopened = await post(subject, subject.score_path, base, Scope())
     if unopened.status < 400:
-        problems.append(_scored_without(subject, "a session that was never opened", unopened))
+        problems.append(_lost_session_problem(subject, "a session that was never opened", unopened))
     async with subject.reopen(_TTL_S) as calls:
         late = await _score_after_expiry(replace(subject, calls=calls), base)
     if late.status < 400:
-        problems.append(_scored_without(subject, "an expired session", late))
+        problems.append(_lost_session_problem(subject, "an expired session", late))
     elif late.failure is None or late.failure.kind != FailureKind.SESSION_EXPIRED:
         text = f"a call in an expired session does not fail with session_expired: {late}"
         where = f"{subject.instance}{subject.score_path}"
@@ -75,6 +75,6 @@ async def _score_after_expiry(subject: Subject, base: JsonObject) -> Outcome:
     return outcome
 
 
-def _scored_without(subject: Subject, session: str, outcome: Outcome) -> Problem:
+def _lost_session_problem(subject: Subject, session: str, outcome: Outcome) -> Problem:
     text = f"POST {subject.score_path} in {session} returns {outcome}"
     return Problem(text, f"{subject.instance}{subject.score_path}", "reject it: the model's actions are lost")

@@ -73,22 +73,22 @@ def _checks(subject: Subject, base: JsonObject, options: SuiteOptions) -> Iterat
     if subject.cases:
         yield "cases", _CASES_CLAIM, partial(check_cases, subject)
         yield "determinism", "the same request gets the same reward", partial(check_determinism, subject)
-        yield "isolation", "", partial(_isolation, subject, options)
-    yield "expiry", "", partial(_expiry, subject)
+        yield "isolation", "", partial(_check_isolation, subject, options)
+    yield "expiry", "", partial(_check_expiry, subject)
     yield "bodies", "broken bodies are rejected, odd rows do not crash", partial(check_bodies, subject, base)
     yield "outputs", "empty, broken and odd outputs are scored", partial(check_outputs, subject, base)
     yield "huge", "1 MB of output is scored", partial(check_huge, subject, base)
     yield "tools", "unknown tools and wrong arguments are answered", partial(check_tools, subject, base)
-    yield "blocking", "", partial(_blocking, subject, base, options)
+    yield "blocking", "", partial(_check_blocking, subject, base, options)
 
 
-async def _isolation(subject: Subject, options: SuiteOptions) -> CheckResult:
+async def _check_isolation(subject: Subject, options: SuiteOptions) -> CheckResult:
     claim = f"{options.concurrency} concurrent rollouts are isolated from each other"
     result = await _run_timed("isolation", claim, partial(check_isolation, subject, options.concurrency))
     return replace(result, figures={"rollouts per second": round(options.concurrency / max(result.seconds, 1e-6))})
 
 
-async def _expiry(subject: Subject) -> CheckResult:
+async def _check_expiry(subject: Subject) -> CheckResult:
     claim = "idle sessions expire, and nothing is scored in them"
     if not subject.stateful:
         return CheckResult("expiry", claim, skipped="the environment has no sessions")
@@ -97,7 +97,7 @@ async def _expiry(subject: Subject) -> CheckResult:
     return await _run_timed("expiry", claim, partial(check_expiry, subject))
 
 
-async def _blocking(subject: Subject, base: JsonObject, options: SuiteOptions) -> CheckResult:
+async def _check_blocking(subject: Subject, base: JsonObject, options: SuiteOptions) -> CheckResult:
     """The longest block of the event loop over all cases and huge outputs, played one at a time."""
     claim = f"the event loop is blocked for at most {options.blocking_ms:g} ms, on an ordinary core"
     if not subject.calls.address(subject.instance).startswith("in-process"):

@@ -133,7 +133,7 @@ def _iter_completed(tasks: Sequence[asyncio.Future[Result]], requested: int) -> 
         yielded += 1
         yield _await_result(future, tasks, requested)
     if yielded < requested:
-        raise _missing(tasks, requested)
+        raise _missing_rollouts_error(tasks, requested)
 
 
 async def _await_result(future: Awaitable[Result], tasks: Sequence[asyncio.Future[Result]], requested: int) -> Result:
@@ -142,11 +142,11 @@ async def _await_result(future: Awaitable[Result], tasks: Sequence[asyncio.Futur
         return await future
     except asyncio.CancelledError:
         if any(task.cancelled() for task in tasks):
-            raise _missing(tasks, requested) from None
+            raise _missing_rollouts_error(tasks, requested) from None
         raise
 
 
-def _missing(tasks: Sequence[asyncio.Future[Result]], requested: int) -> MissingRolloutsError:
+def _missing_rollouts_error(tasks: Sequence[asyncio.Future[Result]], requested: int) -> MissingRolloutsError:
     done = [task for task in tasks if task.done() and not task.cancelled()]
     scored = sum(1 for task in done if task.exception() is None)
     text = f"{requested - len(done)} of {requested} examples ended without a result or a failure"

@@ -42,7 +42,7 @@ def join_model_call_observations(
         if isinstance(record, ContextCompactionObservation):
             join.compaction(record)
     kept = [gap for gap in bundle.gaps if not _is_of_join(gap)]
-    gaps = [*kept, *join.gaps, *join.unowned()]
+    gaps = [*kept, *join.gaps, *join.find_unowned_calls()]
     joined.gaps = list({(gap.code, gap.invocation_id, gap.detail): gap for gap in gaps}.values())
     return joined
 
@@ -83,7 +83,7 @@ class _Join:
                 self._by_response[call.model_ref.name, call.response_id].append(call)
 
     def invocation(self, record: AgentInvocation) -> None:
-        record.model_calls = [self._owned(reference, record.invocation_id) for reference in record.model_calls]
+        record.model_calls = [self._claim_call(reference, record.invocation_id) for reference in record.model_calls]
 
     def compaction(self, record: ContextCompactionObservation) -> None:
         record.model_calls = [self._of_compaction(reference, record) for reference in record.model_calls]
@@ -92,14 +92,14 @@ class _Join:
             if reference is not None:
                 setattr(record, name, self._boundary(reference, record, name))
 
-    def unowned(self) -> Iterator[ObservationGap]:
+    def find_unowned_calls(self) -> Iterator[ObservationGap]:
         """A gap for each call that no invocation refers to."""
         for call in self._calls:
             if id(call) not in self._owners:
                 name = call.model_call_id or call.response_id or "unknown"
                 yield ObservationGap(code=NO_OWNER, detail=f"{_CAPTURED}{name}:call_index={call.call_index}")
 
-    def _owned(self, reference: ModelCallRef, owner: str) -> ModelCallRef:
+    def _claim_call(self, reference: ModelCallRef, owner: str) -> ModelCallRef:
         call = self._find(reference, owner, "")
         if call is None:
             return reference

@@ -113,7 +113,7 @@ class _Trajectory:
             for record in bundle.records
             if isinstance(record, AgentInvocation) and record.invocation_id not in known
         ]
-        said = {
+        conversation_outputs = {
             (invocation.invocation_id, item.call_id): item.output
             for invocation in self.invocations
             for item in invocation.conversation
@@ -122,7 +122,9 @@ class _Trajectory:
         for record in bundle.records:
             if isinstance(record, ToolCallObservation):
                 key = record.invocation_id, record.tool_call_id
-                self.tools[key] = _merge_tool(self.tools.get(key), record, said.get(key, outputs.get(key[1])))
+                self.tools[key] = _merge_tool(
+                    self.tools.get(key), record, conversation_outputs.get(key, outputs.get(key[1]))
+                )
         self.gaps += bundle.gaps
 
     def add_calls(self, capture: Any) -> None:

@@ -142,7 +142,7 @@ def queue_job(job: PipelineJob, site: Site, say: Callable[[str], None]) -> Queue
             next=f"export {missing[0]}=… (sbatch passes it on), or put policy_api_key into env.yaml there",
         )
     slurm = Slurm(make_host(site.host, site.ssh_options))
-    queued = slurm.pending_with_token(job.token) if job.token is not None else []
+    queued = slurm.find_pending_by_token(job.token) if job.token is not None else []
     if queued and not job.depends_on(queued):
         say(f"{job.name}: job {queued[-1]} is already pending or running, left alone")
         remember_jobs(site, job.name, queued[-1:])

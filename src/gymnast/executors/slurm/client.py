@@ -69,7 +69,7 @@ class Slurm:
         names = {view.job for view in views}
         known = names | {_ARRAY_OR_PART.split(name)[0] for name in names}
         missing = {_ARRAY_OR_PART.split(job)[0] for job in elements or jobs if job not in known}
-        return [*views, *(view for view in self._forgotten(sorted(missing)) if view.job not in names)]
+        return [*views, *(view for view in self._read_ended_jobs(sorted(missing)) if view.job not in names)]
 
     def cancel(self, jobs: Iterable[str]) -> None:
         """Cancel jobs. Jobs that are already over are ignored."""
@@ -81,12 +81,12 @@ class Slurm:
         if result.code and errors:
             raise UserError(f"Slurm does not cancel: {' '.join(errors)}", where=f"scancel on {self.host.name}")
 
-    def pending_named(self, name: str) -> list[str]:
+    def find_pending_by_name(self, name: str) -> list[str]:
         """Numbers of the user's jobs of that name that are not over, the oldest first."""
         lines = self._own_jobs(f"--name={name}", "-o", "%A %F")
         return sorted({line.split()[-1] for line in lines if line.strip()}, key=int)
 
-    def pending_with_token(self, token: str) -> list[str]:
+    def find_pending_by_token(self, token: str) -> list[str]:
         """Numbers of the user's jobs that are not over and whose script has this argument, the oldest first."""
         rows = map(str.split, self._own_jobs("-o", "%A %T %o"))
         return sorted({row[0] for row in rows if row[-1:] == [token] and row[1] != "COMPLETING"}, key=int)
@@ -95,7 +95,7 @@ class Slurm:
         """Numbers of the user's jobs whose script has this argument, over or not, the oldest first."""
         remembered = self._own_jobs("-t", "all", "-o", "%i %o")
         day = time.strftime("%Y-%m-%d", time.localtime(since - _DATE_MARGIN_S))
-        forgotten = self._accounting("-S", day, "-o", "JobID,SubmitLine")
+        forgotten = self._run_sacct("-S", day, "-o", "JobID,SubmitLine")
         lines = [*remembered, *(line.replace("|", " ", 1) for line in forgotten)]
         return sorted({_ARRAY_OR_PART.split(line)[0] for line in lines if line.split()[-1:] == [token]}, key=int)
 
@@ -114,7 +114,7 @@ class Slurm:
             if kind == "afterok":
                 self._raise_if_failed(job.split(":"))
             return f"{kind}:{job}"
-        numbers = self.pending_named(job)
+        numbers = self.find_pending_by_name(job)
         if not numbers:
             raise NotFoundError(
                 f"no job named '{job}' is pending or running", next="give a job number, or leave --run-after out"
@@ -140,17 +140,17 @@ class Slurm:
                     next="submit it again first, or leave --run-after out",
                 )
 
-    def _forgotten(self, jobs: list[str]) -> list[JobView]:
+    def _read_ended_jobs(self, jobs: list[str]) -> list[JobView]:
         """What accounting knows of jobs that the controller has forgotten; nothing without accounting.
 
         A job that still runs according to accounting does not: its end was never recorded.
         """
         if not jobs:
             return []
-        lines = self._accounting("-j", ",".join(jobs), "-o", _SACCT)
+        lines = self._run_sacct("-j", ",".join(jobs), "-o", _SACCT)
         return [view for line in lines for view in _parse_sacct(line) if view.state.is_over]
 
-    def _accounting(self, *arguments: str) -> list[str]:
+    def _run_sacct(self, *arguments: str) -> list[str]:
         """The output of sacct; nothing without accounting, or if it is too old for the query."""
         if time.monotonic() < _accounting_retry_at.get(self.host.name, 0.0):
             return []

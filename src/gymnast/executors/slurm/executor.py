@@ -113,8 +113,9 @@ class SlurmExecutor:
     def states(self, submission: Submission) -> list[JobView]:
         """The jobs of its workers. What those did that Slurm has forgotten is in the run's files."""
         jobs = _worker_jobs(submission)
-        views = {_strip_part(view.job): view for view in _slurm(submission).views(submission.jobs, jobs)}
-        return [_with_log(submission, views.get(job), job, worker) for worker, job in enumerate(jobs)]
+        views = _slurm(submission).views(submission.jobs, jobs)
+        by_job = {view.job.removesuffix("+0"): view for view in views}  # the first part of a heterogeneous job
+        return [_with_log(submission, by_job.get(job), job, worker) for worker, job in enumerate(jobs)]
 
     def cancel(self, submission: Submission, jobs: tuple[str, ...] = ()) -> None:
         """Cancel its workers, or some of them; with all of them, also the merge job."""
@@ -204,11 +205,6 @@ def _worker_jobs(submission: Submission) -> list[str]:
     if submission.details["is_array"] == "yes":
         return [f"{submission.jobs[0]}_{worker}" for worker in range(submission.workers)]
     return list(submission.jobs)
-
-
-def _strip_part(job: str) -> str:
-    """The first part of a heterogeneous job stands for all of it."""
-    return job.removesuffix("+0")
 
 
 def _with_log(submission: Submission, view: JobView | None, job: str, worker: int) -> JobView:

@@ -10,7 +10,7 @@ from typing import Any
 HEAD = struct.Struct("!II")
 
 
-def packed(header: dict[str, Any], blob: bytes = b"") -> bytes:
+def pack_frame(header: dict[str, Any], blob: bytes = b"") -> bytes:
     text = json.dumps(header).encode()
     return HEAD.pack(len(text), len(blob)) + text + blob
 

@@ -13,7 +13,7 @@ import sys
 import types
 from typing import Any
 
-from gymnast.sandbox.inside.frames import packed, read_frame, write_all
+from gymnast.sandbox.inside.frames import pack_frame, read_frame, write_all
 
 ANSWERS_FD = 3
 """File descriptor to which a call or a session writes its answers."""
@@ -96,9 +96,9 @@ def run_calls(source: bytes, function: str) -> int:
     except BaseException as error:  # noqa: BLE001 - the boundary to the model's code
         text = describe_error(error)
         code = exit_code(error)
-    write_all(ANSWERS_FD, packed({"ready": not text}))
+    write_all(ANSWERS_FD, pack_frame({"ready": not text}))
     while (request := read_frame(REQUESTS_FD)) is not None:
-        answer = packed({"error": text}) if text else call_function(target, request[0]["arguments"])
+        answer = pack_frame({"error": text}) if text else call_function(target, request[0]["arguments"])
         write_all(ANSWERS_FD, answer)
     return shut_down(code)
 
@@ -119,9 +119,9 @@ def find_function(space: dict[str, Any], name: str) -> Any:
 
 def call_function(target: Any, values: list[Any]) -> bytes:
     try:
-        return packed({"value": target(*values)})
+        return pack_frame({"value": target(*values)})
     except BaseException as error:  # noqa: BLE001 - the boundary to the model's code, and values that are not JSON
-        return packed({"error": describe_error(error)})
+        return pack_frame({"error": describe_error(error)})
 
 
 def describe_error(error: BaseException) -> str:
@@ -144,7 +144,7 @@ def run_interpreter() -> int:
                 stream.flush()
             except Exception:  # noqa: BLE001 - closed or replaced by the model's code
                 code = code or 120
-        write_all(ANSWERS_FD, packed({"code": code, "shown": value is not None}, value or b""))
+        write_all(ANSWERS_FD, pack_frame({"code": code, "shown": value is not None}, value or b""))
 
 
 def execute(source: bytes, space: dict[str, Any]) -> tuple[int, bytes | None]:

@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 from gymnast.sandbox.inside import confine, program
-from gymnast.sandbox.inside.frames import packed, read_frame, write_all
+from gymnast.sandbox.inside.frames import pack_frame, read_frame, write_all
 from gymnast.sandbox.inside.monitor import ProgramMonitor
 
 FIRST_IDLE_CHECK_S, LAST_IDLE_CHECK_S = 0.2, 5.0
@@ -41,7 +41,7 @@ def main() -> None:
     if config is None:
         return
     server = Server(config[0])
-    write_all(replies, packed(server.handshake_reply()))
+    write_all(replies, pack_frame(server.handshake_reply()))
     if server.nesting_error:
         server.serve(requests, replies)
     else:
@@ -102,7 +102,7 @@ class Server:
         """Serve one program, or one session from first to last step. Returns False when the input has ended."""
         while (request := read_frame(requests)) is not None:
             reply, blob = self.answer(*request, requests)
-            write_all(replies, packed(reply, blob))
+            write_all(replies, pack_frame(reply, blob))
             if self.session is None:
                 return True
             self.session.wait_for_request(requests)
@@ -165,7 +165,7 @@ class RunningProgram:
     def run_to_end(self, arguments: list[Any]) -> tuple[dict[str, Any], bytes]:
         limits, stdin = self.request["limits"], self.blob[: self.request.get("stdin", 0)]
         self.monitor.feed("stdin", stdin, then_close=True)
-        calls = [packed({"arguments": values}) for values in arguments]
+        calls = [pack_frame({"arguments": values}) for values in arguments]
         return self.stop(self.monitor.wait_for_end(limits, self.started, calls))
 
     def step(self, limits: dict[str, Any], source: bytes) -> tuple[dict[str, Any], bytes]:
@@ -175,7 +175,7 @@ class RunningProgram:
             return self.last_reply
         self.limits, started = limits, time.monotonic()
         self.monitor.feed("stdin", b"", then_close=True)
-        self.monitor.feed("requests", packed({}, source), then_close=False)
+        self.monitor.feed("requests", pack_frame({}, source), then_close=False)
         reason = self.monitor.wait_for_answer(limits, started)
         if reason == "answered":
             reason = self.monitor.suspend(limits)
@@ -250,10 +250,10 @@ class RunningProgram:
             while True:
                 ended, wait_status = os.wait()
                 if ended == pid:
-                    os.write(3, packed({"status": wait_status}))
+                    os.write(3, pack_frame({"status": wait_status}))
                     os._exit(0)
         except BaseException as error:  # noqa: BLE001 - reported to the server, which reports it to us
-            os.write(status, packed({"failed": f"{type(error).__name__}: {error}"}))
+            os.write(status, pack_frame({"failed": f"{type(error).__name__}: {error}"}))
         finally:
             os._exit(1)
 
@@ -262,7 +262,7 @@ class RunningProgram:
         try:
             self._confine(fds)
         except BaseException as error:  # noqa: BLE001 - reported to the server, which reports it to us
-            os.write(status, packed({"failed": f"{type(error).__name__}: {error}"}))
+            os.write(status, pack_frame({"failed": f"{type(error).__name__}: {error}"}))
             os._exit(1)
         os._exit(self._execute())
 

@@ -36,7 +36,7 @@ _NOT_SHOWN: Final = frozenset({"calls", "bytes", "attempts", "low", "high", "exc
 def columns_page(entry: Entry) -> JsonObject:
     """The columns of both tables."""
     table = entry.table()
-    names = [*dict.fromkeys([*_ordered(table), *table.own_columns])]
+    names = [*dict.fromkeys([*_order_columns(table), *table.own_columns])]
     tasks = task_table(entry)
     return {
         "rollouts": [_describe_column(name, table.column(name)) for name in names],
@@ -47,7 +47,7 @@ def columns_page(entry: Entry) -> JsonObject:
     }
 
 
-def _ordered(table: RunTable) -> list[str]:
+def _order_columns(table: RunTable) -> list[str]:
     first = ["task", "rollout", "state", "agent", "reward", "truncated", "finish", "failure"]
     rest = [*NUMBER_COLUMNS, *TEXT_COLUMNS]
     names = [name for name in dict.fromkeys([*first, *rest]) if table.column(name) is not None]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def task_table(entry: Entry) -> TaskTable:
     """The table of tasks, made once for what is indexed."""
     table = entry.table()
-    tasks = entry.loaded(table).tasks
+    tasks = entry.load(table).tasks
     if not isinstance(entry.tasks, TaskTable) or entry.tasks.table is not table or entry.tasks.tasks is not tasks:
         entry.tasks = TaskTable(entry)
     return entry.tasks

@@ -29,7 +29,7 @@ def split_thought(pieces: TaggedText, *, in_thought: bool) -> Thought:
 
     A closing tag without an opening one ends a thought that the prompt opened. Later thoughts are content.
     """
-    start = _opening(pieces)
+    start = _find_opening_end(pieces)
     end = find_tag(pieces, CLOSE, start or 0)
     if end is None:
         if start is None and not in_thought:
@@ -38,7 +38,7 @@ def split_thought(pieces: TaggedText, *, in_thought: bool) -> Thought:
     return Thought(to_text(pieces[start or 0 : end]).strip("\n"), _without_leading_newlines(pieces[end + 1 :]))
 
 
-def _opening(pieces: Sequence[str | Tag]) -> int | None:
+def _find_opening_end(pieces: Sequence[str | Tag]) -> int | None:
     """The index after an opening tag that only whitespace precedes."""
     for index, piece in enumerate(pieces):
         if piece == Tag(OPEN):

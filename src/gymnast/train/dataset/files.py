@@ -236,9 +236,9 @@ class _ParquetWriter(_SplitWriter):
         self._flush()
         self._open()
         self._close()
-        return [self._named(number, path, rows) for number, (path, rows) in enumerate(self._shards)]
+        return [self._place_shard(number, path, rows) for number, (path, rows) in enumerate(self._shards)]
 
-    def _named(self, number: int, path: Path, rows: int) -> DataFile:
+    def _place_shard(self, number: int, path: Path, rows: int) -> DataFile:
         name = f"{self.split}.parquet"
         if self._shard_bytes is not None:
             name = f"data/{self.split}-{number:05d}-of-{len(self._shards):05d}.parquet"

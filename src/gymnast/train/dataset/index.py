@@ -143,7 +143,7 @@ class Index:
 def open_runs(outputs: Sequence[Path]) -> list[RunSource]:
     """The runs, each with a name that is unique among them."""
     if len({path.resolve() for path in outputs}) < len(outputs):
-        raise UserError("a run is given twice", next="name every run once")
+        raise UserError("a run is named twice", next="name every run once")
     names: Counter[str] = Counter()
     runs = []
     for output in outputs:

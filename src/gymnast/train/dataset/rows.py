@@ -35,9 +35,9 @@ class Layout:
     def check(self) -> None:
         """Raise UserError for a combination that the reader does not have."""
         if self.format == "rl" and self.target in {"openai", "axolotl"}:
-            raise UserError(f"--for {self.target}: it reads no tasks", next="use --for trl or nemo-rl")
+            raise UserError(f"--for {self.target} does not read tasks", next="use --for trl or nemo-rl")
         if self.format == "kto" and self.target in {"openai", "nemo-rl"}:
-            raise UserError(f"--for {self.target}: it has no KTO training", next="use --for trl or axolotl")
+            raise UserError(f"--for {self.target} does not train with KTO", next="use --for trl or axolotl")
         if self.is_typed and self.target in {"openai", "nemo-rl"} and self.format != "sft":
             raise UserError(f"--for {self.target} reads JSONL", next="leave out --files parquet")
         if self.is_typed and self.target == "openai":

@@ -95,7 +95,7 @@ class _Compiler:
         ):
             if isinstance(node, kinds):
                 return method(node)
-        raise self._unsupported(node)
+        raise self._unsupported_error(node)
 
     def _logic(self, node: ast.expr) -> Evaluate:
         match node:
@@ -107,10 +107,10 @@ class _Compiler:
                 return lambda values: not test(values)
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=part):
                 inner, negate = self.compile(part), isinstance(sign, ast.USub)
-                return lambda values: _signed(inner(values), negate=negate)
+                return lambda values: _apply_sign(inner(values), negate=negate)
             case ast.Compare(left=left, ops=ops, comparators=rights):
                 return self._comparison(left, ops, rights)
-        raise self._unsupported(node)
+        raise self._unsupported_error(node)
 
     def _computation(self, node: ast.expr) -> Evaluate:
         match node:
@@ -119,7 +119,7 @@ class _Compiler:
             case ast.Call(func=ast.Name(id=name), args=[only], keywords=[]) if name in _FUNCTIONS:
                 function, argument = _FUNCTIONS[name], self.compile(only)
                 return lambda values: _apply(function, argument(values), name)
-        raise self._unsupported(node)
+        raise self._unsupported_error(node)
 
     def _operand(self, node: ast.expr) -> Evaluate:
         match node:
@@ -130,22 +130,22 @@ class _Compiler:
                 return lambda _: value
             case ast.Name() | ast.Attribute():
                 return self._column(node)
-        raise self._unsupported(node)
+        raise self._unsupported_error(node)
 
     def _column(self, node: ast.expr) -> Evaluate:
-        name = self._dotted(node)
+        name = self._read_dotted_name(node)
         if name.lower() in _CONSTANTS:
             constant = _CONSTANTS[name.lower()]
             return lambda _: constant
         self.columns.append(name)
         return lambda values: values.get(name)
 
-    def _dotted(self, node: ast.expr) -> str:
+    def _read_dotted_name(self, node: ast.expr) -> str:
         if isinstance(node, ast.Name):
             return node.id
         if isinstance(node, ast.Attribute):
-            return f"{self._dotted(node.value)}.{node.attr}"
-        raise self._unsupported(node)
+            return f"{self._read_dotted_name(node.value)}.{node.attr}"
+        raise self._unsupported_error(node)
 
     def _comparison(self, left: ast.expr, ops: list[ast.cmpop], rights: list[ast.expr]) -> Evaluate:
         operands = [self.compile(left), *map(self.compile, rights)]
@@ -178,7 +178,7 @@ class _Compiler:
 
         return evaluate
 
-    def _unsupported(self, node: ast.expr) -> UserError:
+    def _unsupported_error(self, node: ast.expr) -> UserError:
         part = ast.get_source_segment(self._source, node) or self._source
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             what = f"--where: there is no function '{node.func.id}'"
@@ -202,7 +202,7 @@ def _test(op: ast.cmpop) -> Callable[[Any, Any], bool]:
     return lambda left, right: bool(left == right) != negate
 
 
-def _signed(value: Any, *, negate: bool) -> Any:
+def _apply_sign(value: Any, *, negate: bool) -> Any:
     if value is None or not negate:
         return value
     return -value

@@ -47,7 +47,7 @@ class Blackjack(StepEnvironment[BlackjackTask, Hand]):
         cards = random.Random(task.seed)  # noqa: S311 - a game
         player = [cards.choice(_RANKS), cards.choice(_RANKS)]
         hand = Hand(cards, player, [cards.choice(_RANKS), cards.choice(_RANKS)])
-        return hand, _shown(hand)
+        return hand, _describe_hand(hand)
 
     async def step(self, turn: Attempt[BlackjackTask, Hand]) -> Step:
         is_strict = self.settings.scoring == "strict"
@@ -64,9 +64,9 @@ def _hit(hand: Hand) -> Step:
     hand.player.append(hand.deal())
     value = hand_value(hand.player)
     if value > _BEST:
-        info = {"result": "bust", "player": _listed(hand.player), "value": value}
+        info = {"result": "bust", "player": _format_cards(hand.player), "value": value}
         return Step(reward=-1.0, terminated=True, info=info)
-    return Step(observation=_shown(hand))
+    return Step(observation=_describe_hand(hand))
 
 
 def _stand(hand: Hand) -> Step:
@@ -77,9 +77,9 @@ def _stand(hand: Hand) -> Step:
     result = "win" if is_won else "draw" if mine == theirs else "loss"
     info = {
         "result": result,
-        "player": _listed(hand.player),
+        "player": _format_cards(hand.player),
         "player_value": mine,
-        "dealer": _listed(hand.dealer),
+        "dealer": _format_cards(hand.dealer),
         "dealer_value": theirs,
     }
     return Step(reward={"win": 1.0, "draw": 0.0, "loss": -1.0}[result], terminated=True, info=info)
@@ -91,10 +91,10 @@ def hand_value(cards: Sequence[str]) -> int:
     return total + 10 if "A" in cards and total + 10 <= _BEST else total
 
 
-def _shown(hand: Hand) -> str:
-    mine = f"Your hand: {_listed(hand.player)} = {hand_value(hand.player)}"
+def _describe_hand(hand: Hand) -> str:
+    mine = f"Your hand: {_format_cards(hand.player)} = {hand_value(hand.player)}"
     return f"{mine}\nDealer shows: {hand.dealer[0]}\n{_PROMPT}"
 
 
-def _listed(cards: Sequence[str]) -> str:
+def _format_cards(cards: Sequence[str]) -> str:
     return f"[{', '.join(cards)}]"

@@ -150,7 +150,7 @@ class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
             scored = await score_program(program, metadata.unit_tests, self.sandbox, self._trial)
         reasoning = [part for item in attempt.output if item.get("type") == "reasoning" for part in _summary(item)]
         leaked = leaks_reasoning(text, "".join(reasoning))
-        verdict.reward = self.settings.reasoning_format_penalty if leaked else float(scored.passed)
+        verdict.reward = self.settings.reasoning_format_penalty if leaked else float(scored.has_passed)
         verdict.extracted_model_code = program
         verdict.result, verdict.metadata = scored.result, scored.metadata
         verdict.unit_tests_time_taken = scored.seconds
@@ -166,7 +166,7 @@ class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
             [message_text(item) for item in attempt.output if item.get("role") == "assistant"]
         )
         outcome = await self._try(program, tests) if program and program.strip() else None
-        passed = outcome is not None and outcome.passed(tests)
+        passed = outcome is not None and outcome.has_passed(tests)
         return CodeGenVerdict(
             reward=float(passed) - self.settings.reasoning_format_penalty * leaked,
             extracted_model_output=text,

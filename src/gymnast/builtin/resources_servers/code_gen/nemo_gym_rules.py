@@ -67,7 +67,7 @@ def shorten(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:half]}...(truncated) ...{text[-half:]}"
 
 
-def broken(error: object) -> tuple[list[bool | int], JsonObject]:
+def make_start_failure(error: object) -> tuple[list[bool | int], JsonObject]:
     """The result if not even the tests could start."""
     return [-4], {"error_code": -4, "error_message": f"Error during testing: {error}"}
 

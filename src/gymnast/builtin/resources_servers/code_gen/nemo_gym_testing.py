@@ -18,9 +18,9 @@ from typing import Any, Final
 from gymnast.kit import JsonObject, Limits, PythonSession, Sandbox, precompile
 
 from .nemo_gym_rules import (
-    broken,
     decode_value,
     find_output_mismatch,
+    make_start_failure,
     parse_arguments,
     parse_outputs,
     same_value,
@@ -37,7 +37,7 @@ Result = list[bool | int]
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class TrialResult:
     """The results up to the first failure, and its description."""
 
     result: Result
@@ -45,16 +45,16 @@ class Scored:
     seconds: float
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         return all(result is True for result in self.result)
 
 
-async def score_program(source: str, tests: UnitTests, sandbox: Sandbox, options: TrialOptions) -> Scored:
+async def score_program(source: str, tests: UnitTests, sandbox: Sandbox, options: TrialOptions) -> TrialResult:
     """Run the program on its tests in order, until the first failure."""
     started = time.monotonic()
     async with sandbox.python_session() as session:
         result, metadata = await _score(source, tests, _Steps(session, tests, options))
-    return Scored(result, metadata, seconds=time.monotonic() - started)
+    return TrialResult(result, metadata, seconds=time.monotonic() - started)
 
 
 class _Steps:
@@ -96,10 +96,10 @@ async def _score(source: str, tests: UnitTests, steps: _Steps) -> tuple[Result, 
     try:
         report = await steps.load(source, tests.fn_name)
         if report["how"] == "broken":
-            return broken(report["error"])
+            return make_start_failure(report["error"])
         return await _run_tests(tests, steps, await asyncio.to_thread(_parse_tests, tests))
     except (InvalidOperation, ValueError, RecursionError) as error:
-        return broken(error)
+        return make_start_failure(error)
     except (_NoResultError, KeyError, TypeError, IndexError, AttributeError):  # all but the first: a forged report
         return [-1] * len(tests.inputs), None
 
@@ -155,7 +155,7 @@ def _judge_test(report: JsonObject, tests: UnitTests, index: int, expected: list
             error = {"error": report["error"], "error_code": -4, "error_message": "Runtime Error"}
             return {**error, **about, "traceback": report["traceback"]}
         case "output":
-            mismatch = find_output_mismatch(report["stdout"], tests.expected(index))
+            mismatch = find_output_mismatch(report["stdout"], tests.expected_output(index))
             output = shorten(report["stdout"])
             return {"output": output, **about, "error_code": -2, "error_message": mismatch} if mismatch else None
         case _:

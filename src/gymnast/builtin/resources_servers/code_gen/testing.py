@@ -78,7 +78,7 @@ class Outcome:
     tests: list[JsonObject] = field(default_factory=list)
     seconds: float = 0.0
 
-    def passed(self, tests: UnitTests) -> bool:
+    def has_passed(self, tests: UnitTests) -> bool:
         return len(self.result) == len(tests) and all(result is True for result in self.result)
 
 
@@ -154,7 +154,7 @@ async def _verdict(run: RunResult, tests: UnitTests, index: int) -> bool | int:
     if output is None:
         return FAILED
     compare: Callable[[str, Any], bool] = same_output if tests.fn_name is None else same_value
-    expected = tests.expected(index)
+    expected = tests.expected_output(index)
     long = len(output) + _size(expected) > _LONG
     matches = await asyncio.to_thread(compare, output, expected) if long else compare(output, expected)
     return True if matches else WRONG

@@ -35,7 +35,7 @@ class UnitTests(BaseModel):
         value = self.inputs[index]
         return value if self.fn_name is not None else _as_text(value)
 
-    def expected(self, index: int) -> Any:
+    def expected_output(self, index: int) -> Any:
         """The expected output or value."""
         expected = self.outputs[index]
         return expected if self.fn_name is not None else _as_text(expected)

@@ -19,7 +19,7 @@ class Counter:
     count: int
 
 
-class Incremented(BaseModel):
+class IncrementReply(BaseModel):
     success: bool
 
 
@@ -34,14 +34,14 @@ class ExampleSessionState(Environment[CounterTask, Counter]):
         return Counter(task.initial_count)
 
     @tool
-    async def increment_counter(self, session: Counter, count: int) -> Incremented:
+    async def increment_counter(self, session: Counter, count: int) -> IncrementReply:
         """Increase the counter.
 
         Args:
             count: By how much.
         """
         session.count += count
-        return Incremented(success=True)
+        return IncrementReply(success=True)
 
     @tool
     async def get_counter_value(self, session: Counter) -> CounterValue:

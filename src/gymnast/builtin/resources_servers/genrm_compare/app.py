@@ -31,7 +31,7 @@ from gymnast.kit import (
 
 from .aggregation import aggregate, metrics_of
 from .cohort import Cohort, Comparison, Member
-from .judging import GenRMJudge, Judged, Prompt
+from .judging import GenRMJudge, JudgedPair, Prompt
 from .scores import Scores
 from .settings import GenRMCompareSettings
 from .texts import history, history_as_nemo_gym
@@ -218,7 +218,7 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
         if errors:
             self._fail(cohort, errors[0])
             return
-        judged = {key: result for key, result in cohort.results().items() if isinstance(result, Judged)}
+        judged = {key: result for key, result in cohort.results().items() if isinstance(result, JudgedPair)}
         rewards = self._rewards(judged, [member.response for member in cohort.members])
         self._unsettled.discard(cohort)
         for at, member in enumerate(cohort.members):
@@ -236,7 +236,7 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
 
         await asyncio.gather(*map(judge, comparisons))
 
-    def _rewards(self, judged: Mapping[tuple[int, int, int], Judged], responses: list[Any]) -> list[float]:
+    def _rewards(self, judged: Mapping[tuple[int, int, int], JudgedPair], responses: list[Any]) -> list[float]:
         scores = {key: result.scores for key, result in judged.items()}
         rewards = aggregate(scores, responses, self.settings.default_score, self.settings.bonuses)
         if self.settings.debug_logging:
@@ -290,7 +290,7 @@ def _results(scores: Mapping[tuple[int, int, int], Scores]) -> list[ComparisonRe
 
 
 def _verdict(
-    reward: float, size: int, index: int, judged: Mapping[tuple[int, int, int], Judged]
+    reward: float, size: int, index: int, judged: Mapping[tuple[int, int, int], JudgedPair]
 ) -> GenRMCompareVerdict:
     own = {key: result for key, result in judged.items() if index in key[:2]}
     return GenRMCompareVerdict(

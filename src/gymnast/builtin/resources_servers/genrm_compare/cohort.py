@@ -14,7 +14,7 @@ from typing import Any
 from gymnast.kit import JudgeError
 
 from .aggregation import ComparisonStrategy, make_pairs
-from .judging import Judged, Prompt
+from .judging import JudgedPair, Prompt
 
 
 @dataclass(eq=False, slots=True)
@@ -59,7 +59,7 @@ class Cohort:
     strategy: ComparisonStrategy
     votes: int
     slots: list[Member | None] = field(init=False)
-    outcomes: dict[Comparison, Judged | JudgeError] = field(default_factory=dict)
+    outcomes: dict[Comparison, JudgedPair | JudgeError] = field(default_factory=dict)
     is_over: bool = False
     """The waits were ended: it takes no more members."""
 
@@ -105,7 +105,7 @@ class Cohort:
         """The comparisons of one member."""
         return [comparison for comparison in self.plan() if member in {comparison.first, comparison.second}]
 
-    def results(self) -> dict[tuple[int, int, int], Judged | JudgeError]:
+    def results(self) -> dict[tuple[int, int, int], JudgedPair | JudgeError]:
         """The outcomes by the numbers of both members and of the vote, in the order of the plan."""
         number = {id(member): at for at, member in enumerate(self.members)}
         return {

@@ -24,7 +24,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedPair:
     """The outcome of a comparison."""
 
     scores: Scores
@@ -47,7 +47,7 @@ class GenRMJudge:
         self._quoter = Quoter(f'"{name}"' for name in Scores._fields)
         self._defaults = Scores(settings.default_score, settings.default_score, settings.default_ranking)
 
-    async def compare(self, prompt: Prompt, first: Any, second: Any, scope: Scope) -> Judged:
+    async def compare(self, prompt: Prompt, first: Any, second: Any, scope: Scope) -> JudgedPair:
         """Compare two responses. Raises JudgeError if the judge fails; without scores, only under strict scoring."""
         is_strict = self._settings.scoring == "strict"
         try:
@@ -55,8 +55,8 @@ class GenRMJudge:
         except JudgeError as error:
             if is_strict or not error.is_unparseable:
                 raise
-            return Judged(self._defaults, is_default=True)
-        return Judged(scores)
+            return JudgedPair(self._defaults, is_default=True)
+        return JudgedPair(scores)
 
     def _params(self, prompt: Prompt, first: Any, second: Any) -> JsonObject:
         settings = self._settings

@@ -22,7 +22,7 @@ _CODES: Final = "en es pt ar hi fr ru de ja it bn uk th ur ta te bg ko pl he fa 
 _LANGUAGES: Final = frozenset(_CODES.split())
 
 
-def bound(draw: Draw, value: Any, low: int, high: int) -> Any:
+def draw_if_missing(draw: Draw, value: Any, low: int, high: int) -> Any:
     """A row's number, or one drawn if it has none or a negative one."""
     return draw.randint(low, high) if value is None or value < 0 else value
 
@@ -52,7 +52,7 @@ def existence(_: Draw, answer: str, *, keywords: Any = None) -> bool:
 
 
 def frequency(draw: Draw, answer: str, *, keyword: Any = None, frequency: Any = None, relation: Any = None) -> bool:
-    limit = bound(draw, frequency, 1, 3)
+    limit = draw_if_missing(draw, frequency, 1, 3)
     return holds(draw, count_keyword(answer, keyword), relation, limit)
 
 
@@ -66,7 +66,7 @@ def letter_frequency(
 ) -> bool:
     if not letter or len(letter) > 1 or not ord("a") <= ord(letter.lower()) <= ord("z"):
         letter = draw.choice(string.ascii_letters)
-    limit = bound(draw, let_frequency, 1, 10)
+    limit = draw_if_missing(draw, let_frequency, 1, 10)
     return holds(draw, answer.lower().count(letter.lower()), let_relation, limit)
 
 
@@ -77,23 +77,23 @@ def response_language(draw: Draw, answer: str, *, language: Any = None) -> bool:
 
 
 def number_sentences(draw: Draw, answer: str, *, num_sentences: Any = None, relation: Any = None) -> bool:
-    limit = bound(draw, num_sentences, 1, 20)
+    limit = draw_if_missing(draw, num_sentences, 1, 20)
     return holds(draw, english.count_sentences(answer), relation, limit)
 
 
 def number_words(draw: Draw, answer: str, *, num_words: Any = None, relation: Any = None) -> bool:
-    limit = bound(draw, num_words, 100, 500)
+    limit = draw_if_missing(draw, num_words, 100, 500)
     return holds(draw, len(re.findall(r"\w+", answer)), relation, limit)
 
 
 def number_paragraphs(draw: Draw, answer: str, *, num_paragraphs: Any = None) -> bool:
-    return bool(count_paragraphs(answer, r"\s?\*\*\*\s?") == bound(draw, num_paragraphs, 1, 5))
+    return bool(count_paragraphs(answer, r"\s?\*\*\*\s?") == draw_if_missing(draw, num_paragraphs, 1, 5))
 
 
 def nth_paragraph_first_word(
     draw: Draw, answer: str, *, num_paragraphs: Any = None, nth_paragraph: Any = None, first_word: Any = None
 ) -> bool:
-    number = bound(draw, num_paragraphs, 1, 5)
+    number = draw_if_missing(draw, num_paragraphs, 1, 5)
     position = nth_paragraph
     if position is None or position <= 0 or position > number:
         position = draw.randint(1, number + 1)
@@ -106,7 +106,7 @@ def nth_paragraph_first_word(
 
 
 def number_placeholders(draw: Draw, answer: str, *, num_placeholders: Any = None) -> bool:
-    return bool(counting.placeholders(answer) >= bound(draw, num_placeholders, 1, 4))
+    return bool(counting.placeholders(answer) >= draw_if_missing(draw, num_placeholders, 1, 4))
 
 
 def postscript(draw: Draw, answer: str, *, postscript_marker: Any = None) -> bool:
@@ -118,7 +118,7 @@ def postscript(draw: Draw, answer: str, *, postscript_marker: Any = None) -> boo
 def number_bullet_lists(draw: Draw, answer: str, *, num_bullets: Any = None) -> bool:
     stars = re.findall(r"^[^\S\n]*\*[^\*].*$", answer, re.MULTILINE)
     dashes = re.findall(r"^[^\S\n]*-.*$", answer, re.MULTILINE)
-    return bool(len(stars) + len(dashes) == bound(draw, num_bullets, 1, 5))
+    return bool(len(stars) + len(dashes) == draw_if_missing(draw, num_bullets, 1, 5))
 
 
 def constrained_response(_: Draw, answer: str) -> bool:
@@ -127,13 +127,13 @@ def constrained_response(_: Draw, answer: str) -> bool:
 
 def number_highlighted_sections(draw: Draw, answer: str, *, num_highlights: Any = None) -> bool:
     highlights = re.findall(r"\*([^\n*]*)\*", answer) + re.findall(r"\*\*([^\n*]*)\*\*", answer)
-    return bool(sum(bool(highlight.strip()) for highlight in highlights) >= bound(draw, num_highlights, 1, 4))
+    return bool(sum(bool(highlight.strip()) for highlight in highlights) >= draw_if_missing(draw, num_highlights, 1, 4))
 
 
 def multiple_sections(draw: Draw, answer: str, *, section_spliter: Any = None, num_sections: Any = None) -> bool:
     heading = draw.choice(("Section", "SECTION")) if section_spliter is None else section_spliter.strip()
     sections = re.split(r"\s?" + heading + r"\s?\d+\s?", answer)
-    return bool(len(sections) - 1 >= bound(draw, num_sections, 1, 5))
+    return bool(len(sections) - 1 >= draw_if_missing(draw, num_sections, 1, 5))
 
 
 def json_format(_: Draw, answer: str) -> bool:

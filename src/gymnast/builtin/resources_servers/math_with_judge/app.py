@@ -131,11 +131,13 @@ class MathWithJudge(Environment[MathTask, None]):
 
     async def verify(self, attempt: Attempt[MathTask, None]) -> MathVerdict:
         task, settings = attempt.task, self.settings
-        comparison = await self._compare(task.expected_answer, self._searched(attempt.text))
+        comparison = await self._compare(task.expected_answer, self._cut_text(attempt.text))
         reward = library_reward = float(comparison["reward"])
         evaluations = None
         if library_reward <= 0.5 and settings.should_use_judge:
-            reward, evaluations = await self._ask_judge(attempt, self._shown(attempt.text, comparison["extracted"]))
+            reward, evaluations = await self._ask_judge(
+                attempt, self._pick_judged(attempt.text, comparison["extracted"])
+            )
         elif comparison["ran_out"]:
             seconds = f"{settings.library_verifier_timeout_seconds:g} s of CPU time"
             raise self._failure(FailureKind.VERIFIER_TIMEOUT, f"math-verify did not finish within {seconds}")
@@ -147,10 +149,10 @@ class MathWithJudge(Environment[MathTask, None]):
             judge_evaluations=evaluations,
         )
 
-    def _searched(self, text: str) -> str:
+    def _cut_text(self, text: str) -> str:
         return excerpt(text, MAX_WHOLE_CHARS if self._is_strict else MAX_WHOLE_CHARS_AS_NEMO_GYM)
 
-    def _shown(self, text: str, extracted: str | None) -> str:
+    def _pick_judged(self, text: str, extracted: str | None) -> str:
         """What the judge compares: the whole answer under strict scoring, else what math-verify found in it."""
         return text if self._is_strict else extracted or text
 

@@ -36,9 +36,9 @@ def strict_boxed(text: str, options: Options) -> str | None:
     content = _unwrap(content.strip())
     letters = [character for character in content if character.isascii() and character.isalpha()]
     if len(letters) == 1 and letters[0].isupper():
-        return _known(letters[0], options)
+        return _match_option(letters[0], options)
     label = _LABEL.match(content)
-    return _known(label[1], options) if label else None
+    return _match_option(label[1], options) if label else None
 
 
 def lenient_boxed(text: str, options: Options) -> str | None:
@@ -63,7 +63,7 @@ def answer_colon(text: str, options: Options) -> str | None:
     if match is None:
         return None
     content = _unwrap(match[1]).strip()
-    if len(content) == 1 and _known(content.upper(), options):
+    if len(content) == 1 and _match_option(content.upper(), options):
         return content.upper()
     return _by_text(content, options)
 
@@ -119,15 +119,15 @@ def _letter_of_line(line: str, options: Options) -> str | None:
     if _is_list(content, options):
         return None
     if len(content) == 1:
-        return _known(content.upper(), options)
+        return _match_option(content.upper(), options)
     first = _FIRST_LETTER.match(content)
     letters = [first[0]] if first else _CAPITAL_WORD.findall(content)
-    return _known(letters[-1].upper(), options) if letters else None
+    return _match_option(letters[-1].upper(), options) if letters else None
 
 
 def _is_list(content: str, options: Options) -> bool:
     """Whether two different options stand side by side, as in `A or B`."""
-    letters = [match for match in _LONE_LETTER.finditer(content) if _known(match[0].upper(), options)]
+    letters = [match for match in _LONE_LETTER.finditer(content) if _match_option(match[0].upper(), options)]
     return any(
         left[0].upper() != right[0].upper() and _LIST_SEPARATOR.fullmatch(content[left.end() : right.start()])
         for left, right in pairwise(letters)
@@ -139,7 +139,7 @@ def _by_text(content: str, options: Options) -> str | None:
     return next((letter for letter, option in options if _plain(option) == wanted), None)
 
 
-def _known(letter: str, options: Options) -> str | None:
+def _match_option(letter: str, options: Options) -> str | None:
     return letter if any(letter == known for known, _ in options) else None
 
 

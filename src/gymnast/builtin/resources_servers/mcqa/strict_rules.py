@@ -35,7 +35,7 @@ def strict_boxed(text: str, options: Options) -> str | None:
     r"""The last `\boxed{}` contains one capital letter, alone, in brackets, or followed by `: ) . -`."""
     content = last_boxed(text)
     match = _STRICT.fullmatch(unwrap_text(content)) if content is not None else None
-    return _known(match[1], options) if match else None
+    return _match_option(match[1], options) if match else None
 
 
 def lenient_boxed(text: str, options: Options) -> str | None:
@@ -71,7 +71,7 @@ def _letter_or_text(content: str, options: Options) -> str | None:
     match = _LENIENT.fullmatch(content)
     if match is None:
         return None
-    return _known(match[1].upper(), options) if _is_choice(match, options) else None
+    return _match_option(match[1].upper(), options) if _is_choice(match, options) else None
 
 
 def _is_choice(match: re.Match[str], options: Options) -> bool:
@@ -84,7 +84,7 @@ def _is_choice(match: re.Match[str], options: Options) -> bool:
     return not rest or not is_word or _plain(rest) == _plain(options.get(letter.upper(), ""))
 
 
-def _known(letter: str, options: Options) -> str | None:
+def _match_option(letter: str, options: Options) -> str | None:
     return letter if letter in options else None
 
 

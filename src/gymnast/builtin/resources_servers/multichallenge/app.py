@@ -116,7 +116,7 @@ class MultiChallenge(Environment[MultiChallengeTask, None]):
 
     async def verify(self, attempt: Attempt[MultiChallengeTask, None]) -> MultiChallengeVerdict:
         text = last_message(attempt.output)
-        context = attempt.task.context or _context_of(attempt.task.metadata)
+        context = attempt.task.context or show_messages((attempt.task.metadata or {}).get("messages", []))
         if self._is_strict:
             text, context = cut_open_thinking(text), context or show_input(attempt.params["input"])
         is_judged = bool(text) or not self._is_strict
@@ -190,10 +190,6 @@ def _parse_items(task: MultiChallengeTask) -> list[RubricItem]:
         return _RUBRIC.validate_python(task.raw_items)
     except ValidationError as error:
         raise InvalidBody(error_detail(error, ("body", "rubric"))) from error
-
-
-def _context_of(metadata: dict[str, Any] | None) -> str:
-    return show_messages((metadata or {}).get("messages", []))
 
 
 def _text_of(opinion: Opinion) -> str:

@@ -78,7 +78,7 @@ def same_text(expected: str, actual: str, rule: StringComparison, min_word_overl
         return True
     if rule == "exact":
         return False
-    left, right = _normalized(expected), _normalized(actual)
+    left, right = _normalize_text(expected), _normalize_text(actual)
     if left == right or rule == "normalized":
         return left == right
     words, others = set(re.findall(r"\w+", left)), set(re.findall(r"\w+", right))
@@ -133,5 +133,5 @@ def _as_number(value: Any) -> Any:
     return value
 
 
-def _normalized(text: str) -> str:
+def _normalize_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

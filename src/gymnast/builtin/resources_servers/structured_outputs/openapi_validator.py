@@ -29,11 +29,11 @@ def _validator_type() -> Any:
     from jsonschema import Draft202012Validator  # noqa: PLC0415 - an extra
     from jsonschema.validators import extend  # noqa: PLC0415 - an extra
 
-    keywords = {name: _discriminating(Draft202012Validator.VALIDATORS[name]) for name in ("allOf", "oneOf", "anyOf")}
+    keywords = {name: _discriminate(Draft202012Validator.VALIDATORS[name]) for name in ("allOf", "oneOf", "anyOf")}
     return extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call]
 
 
-def _discriminating(keyword: Keyword) -> Keyword:
+def _discriminate(keyword: Keyword) -> Keyword:
     def validate(validator: Any, parts: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if "discriminator" in schema:
             return _validate_named(validator, schema["discriminator"], instance)

@@ -142,7 +142,7 @@ class Reader:
         if not self._coerce:
             return text
         bare = text.strip()
-        for value in self._listed(schema):
+        for value in self._enum_values(schema):
             if not isinstance(value, str) and json.dumps(value) == bare:
                 return value
         if "integer" in kinds and _INTEGER.fullmatch(bare):
@@ -164,7 +164,7 @@ class Reader:
     def _item_schema(self, schema: Schema) -> Schema:
         return next((part["items"] for part in self._parts(schema) if isinstance(part.get("items"), dict)), {})
 
-    def _listed(self, schema: Schema) -> list[Any]:
+    def _enum_values(self, schema: Schema) -> list[Any]:
         values: list[Any] = []
         for part in self._parts(schema):
             values += part.get("enum") or ()

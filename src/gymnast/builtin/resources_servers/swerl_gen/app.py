@@ -177,7 +177,7 @@ class SwerlGen(SandboxedEnvironment[SwerlGenTask, None]):
             return done, set(), f"the tests were stopped: {done.report['ending']}"
         if "refused" in done.report:
             return done, set(), str(done.report["refused"])
-        return (done, *run.passed(done.report))
+        return (done, *run.read_passed_tests(done.report))
 
     async def _check_row(self, task: SwerlGenTask, fixed: list[str], names: list[str]) -> None:
         """Refuse a row whose tests pass without a patch. Each row is run once for this."""

@@ -132,7 +132,7 @@ class TestRun:
             "runner": (_HERE / "pytest_runner.py").read_text(encoding="utf-8"),
         }
 
-    def passed(self, report: JsonObject) -> tuple[set[str], str | None]:
+    def read_passed_tests(self, report: JsonObject) -> tuple[set[str], str | None]:
         """The tests that passed, and why the report cannot be trusted, if so."""
         outcomes: dict[str, list[tuple[str, str]]] = {}
         ended = False

@@ -258,7 +258,7 @@ class Airline(Service):
         reservation = _reservation(session, reservation_id)
         size = len(reservation["passengers"])
         changed = [
-            _kept(reservation, flight, cabin) or _bookable(session, flight, cabin, size)[0] for flight in flights
+            _find_booked(reservation, flight, cabin) or _bookable(session, flight, cabin, size)[0] for flight in flights
         ]
         before = sum(flight["price"] for flight in reservation["flights"])
         price = (sum(flight["price"] for flight in changed) - before) * size
@@ -341,7 +341,7 @@ def _bookable(session: Database, wanted: FlightInfo, cabin: Cabin, seats: int) -
     return {**route, "date": wanted.date, "price": day["prices"][cabin]}, day
 
 
-def _kept(reservation: Entry, wanted: FlightInfo, cabin: Cabin) -> Entry | None:
+def _find_booked(reservation: Entry, wanted: FlightInfo, cabin: Cabin) -> Entry | None:
     """A flight that the reservation already has, at the price that was paid."""
     if cabin != reservation["cabin"]:
         return None

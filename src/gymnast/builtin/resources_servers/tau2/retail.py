@@ -188,7 +188,7 @@ class Retail(Service):
             country: The country, such as 'USA'.
             zip: The zip code.
         """
-        order = _pending(session, order_id)
+        order = _find_pending_order(session, order_id)
         order["address"] = _address(address1, address2, city, state, country, zip)
         return as_json(order)
 
@@ -230,7 +230,7 @@ class Retail(Service):
             order_id: The order's ID, such as '#W0000000'.
             payment_method_id: The new payment method.
         """
-        order = _pending(session, order_id)
+        order = _find_pending_order(session, order_id)
         method = _payment_method(session, order, payment_method_id)
         history = order["payment_history"]
         if len(history) != 1 or history[0]["transaction_type"] != "payment":
@@ -273,7 +273,7 @@ class Retail(Service):
         return as_json(user)
 
 
-def _pending(session: Database, order_id: str) -> Entry:
+def _find_pending_order(session: Database, order_id: str) -> Entry:
     order: Entry = find(session["orders"], order_id, "Order")
     if "pending" not in order["status"]:
         raise ToolError("Non-pending order cannot be modified")

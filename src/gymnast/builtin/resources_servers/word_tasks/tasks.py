@@ -78,7 +78,7 @@ _LEVELS: Final = {
 def make_question(rng: random.Random, level: int) -> Question:
     rules = _LEVELS[level]
     kind = rng.choice(rules.kinds)
-    word = _made_up(rng, rules) if rng.random() < rules.made_up else _real(rng, rules)
+    word = _invent_word(rng, rules) if rng.random() < rules.made_up else _real(rng, rules)
     letter = rng.choice(word) if rng.random() < 0.8 else rng.choice("aeinorst")
     return Question(kind, word, letter if kind == "count" else "", rng.randint(2, len(word)) if kind == "nth" else 0)
 
@@ -128,7 +128,7 @@ def _real(rng: random.Random, rules: _Level) -> str:
     return rng.choice([word for word in _WORDS if rules.shortest <= len(word) <= rules.longest])
 
 
-def _made_up(rng: random.Random, rules: _Level) -> str:
+def _invent_word(rng: random.Random, rules: _Level) -> str:
     length, word = rng.randint(rules.shortest, rules.longest), ""
     while len(word) < length:
         word += rng.choice(_STARTS) + rng.choice(_VOWELS)

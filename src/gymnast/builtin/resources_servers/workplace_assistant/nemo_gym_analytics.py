@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .nemo_gym_frame import Cells, Frame, bounded, refuse_comparison
+from .nemo_gym_frame import Cells, Frame, filter_range, refuse_comparison
 
 _PLOT_VALUES: Final = (
     *("total_visits", "session_duration_seconds", "user_engaged", "visits_direct", "visits_referral"),
@@ -28,7 +28,7 @@ class AnalyticsTool:
         if not visitor_id:
             return "Visitor ID not provided."
         frame = Frame(("visitor_id",), self.visits)
-        return frame.matching("visitor_id", visitor_id) or "Visitor not found."
+        return frame.rows_with("visitor_id", visitor_id) or "Visitor not found."
 
     def create_plot(
         self, time_min: Any = None, time_max: Any = None, value_to_plot: Any = None, plot_type: Any = None
@@ -74,8 +74,8 @@ class AnalyticsTool:
         return _by_day({day: sum(lengths) / len(lengths) if lengths else None for day, lengths in seconds.items()})
 
     def _between(self, time_min: Any, time_max: Any) -> Sequence[Cells]:
-        rows = bounded(self.visits, _DAY, low=time_min) if time_min else self.visits
-        return bounded(rows, _DAY, high=time_max) if time_max else rows
+        rows = filter_range(self.visits, _DAY, low=time_min) if time_min else self.visits
+        return filter_range(rows, _DAY, high=time_max) if time_max else rows
 
 
 def _number(value: Any) -> float | None:

@@ -29,7 +29,7 @@ class CalendarTool:
             return _BAD_ID
         if field not in self.frame.columns:
             return f"Invalid field. Available fields are: {', '.join(self.frame.columns)}"
-        matches = self.frame.matching("event_id", event_id)
+        matches = self.frame.rows_with("event_id", event_id)
         return {field: matches[0][field]} if matches else _NOT_FOUND
 
     def search_events(
@@ -42,8 +42,8 @@ class CalendarTool:
             except ValueError:
                 return f"Invalid {name} {_FORMAT}"
         low, high, rows = bounds["time_min"], bounds["time_max"], self.frame.rows
-        by_name = self.frame.containing(rows, "event_name", query, missing=False)
-        by_address = self.frame.containing(rows, "participant_email", query, missing=False)
+        by_name = self.frame.match_texts(rows, "event_name", query, missing=False)
+        by_address = self.frame.match_texts(rows, "participant_email", query, missing=False)
         matches = [row for row, one, other in zip(rows, by_name, by_address, strict=True) if one or other]
         if low:
             matches = [row for row in matches if read_time(row["event_start"]) >= low]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .nemo_gym_frame import Cells, Frame, bounded, make_page
+from .nemo_gym_frame import Cells, Frame, filter_range, make_page
 from .tables import PRODUCTS
 
 _STATUSES: Final = ("Qualified", "Won", "Lost", "Lead", "Proposal")
@@ -48,14 +48,14 @@ class CustomerRelationshipManagerTool:
         rows: Sequence[Cells] = self.frame.rows
         for column, part in parts.items():
             rows = self.frame.filter(rows, column, part)
-        rows = self._bounded(rows, "last_contact_date", last_contact_date_min, last_contact_date_max)
-        rows = self._bounded(rows, "follow_up_by", follow_up_by_min, follow_up_by_max)
+        rows = self._filter_range(rows, "last_contact_date", last_contact_date_min, last_contact_date_max)
+        rows = self._filter_range(rows, "follow_up_by", follow_up_by_min, follow_up_by_max)
         return make_page("customers", rows, page, page_size) or "No customers found."
 
-    def _bounded(self, rows: Any, column: str, low: Any, high: Any) -> Any:
+    def _filter_range(self, rows: Any, column: str, low: Any, high: Any) -> Any:
         mixed = column in self.frame.mixed
-        rows = bounded(rows, column, low=low, mixed=mixed) if low else rows
-        return bounded(rows, column, high=high, mixed=mixed) if high else rows
+        rows = filter_range(rows, column, low=low, mixed=mixed) if low else rows
+        return filter_range(rows, column, high=high, mixed=mixed) if high else rows
 
     def update_customer(self, customer_id: Any = None, field: Any = None, new_value: Any = None) -> Any:
         if not customer_id or not field or not new_value:

@@ -36,7 +36,7 @@ class Frame:
         made.columns, made.rows, made.labels, made.mixed = self.columns, self.rows[:], self.labels[:], self.mixed
         return made
 
-    def matching(self, column: str, value: Any) -> list[Cells]:
+    def rows_with(self, column: str, value: Any) -> list[Cells]:
         """The rows with a value."""
         refuse_comparison("eq", value, len(self.rows), mixed=column in self.mixed)
         return [row for row in self.rows if row[column] == value]
@@ -76,22 +76,22 @@ class Frame:
         for position, cell in zip(places, values, strict=True):
             self.rows[position] = {**self.rows[position], field: cell}
 
-    def containing(self, rows: Sequence[Cells], column: str, pattern: Any, *, missing: bool | None) -> list[bool]:
+    def match_texts(self, rows: Sequence[Cells], column: str, pattern: Any, *, missing: bool | None) -> list[bool]:
         """Whether each row's text matches a pattern. `missing` is the answer for a missing value, None for none."""
         if isinstance(pattern, str) and not rows and column not in self.mixed:
             return []
         search = compile_pattern(pattern, python=column in self.mixed)
-        found = [_search(search, row[column], missing=missing, mixed=column in self.mixed) for row in rows]
-        if any(answer is None for answer in found):
+        matches = [_search(search, row[column], missing=missing, mixed=column in self.mixed) for row in rows]
+        if any(answer is None for answer in matches):
             raise ValueError("Cannot mask with non-boolean array containing NA / NaN values")
-        return [bool(answer) for answer in found]
+        return [bool(answer) for answer in matches]
 
     def filter(self, rows: Sequence[Cells], column: str, pattern: Any) -> Sequence[Cells]:
         """The rows whose text matches a pattern; all of them without a pattern."""
         if not pattern:
             return rows
-        found = self.containing(rows, column, pattern, missing=None)
-        return [row for row, fits in zip(rows, found, strict=True) if fits]
+        matches = self.match_texts(rows, column, pattern, missing=None)
+        return [row for row, fits in zip(rows, matches, strict=True) if fits]
 
     def comparable(self) -> tuple[Any, ...]:
         """What a score compares: labels, kinds of columns, and cells without their case in most columns."""
@@ -148,17 +148,17 @@ def equal(one: Frame, other: Frame) -> bool:
 def describe(expected: Frame, actual: Frame) -> list[str]:
     """Describe the rows in which two frames differ."""
     key = expected.columns[0]
-    wanted, found = ({str(row[key]): row for row in frame.rows} for frame in (expected, actual))
-    texts = [f"{row_id} should not be there" for row_id in found if row_id not in wanted]
-    texts += [f"{row_id} should be there" for row_id in wanted if row_id not in found]
-    for row_id in wanted.keys() & found.keys():
-        one, other = wanted[row_id], found[row_id]
+    wanted, present = ({str(row[key]): row for row in frame.rows} for frame in (expected, actual))
+    texts = [f"{row_id} should not be there" for row_id in present if row_id not in wanted]
+    texts += [f"{row_id} should be there" for row_id in wanted if row_id not in present]
+    for row_id in wanted.keys() & present.keys():
+        one, other = wanted[row_id], present[row_id]
         columns = [name for name in expected.columns if _lower(name, one[name]) != _lower(name, other[name])]
         texts += [f"{row_id} differs in {', '.join(columns)}"] if columns else []
     return sorted(texts) or ["the same rows in a different order, or with other kinds of values"]
 
 
-def bounded(
+def filter_range(
     rows: Sequence[Cells], column: str, *, low: Any = None, high: Any = None, mixed: bool = False
 ) -> list[Cells]:
     """The rows between two texts, in the order of texts; missing values are outside."""

@@ -39,7 +39,7 @@ class EmailTool:
         if not field:
             return "Field not provided."
         try:
-            matches = self.frame.matching("email_id", email_id)
+            matches = self.frame.rows_with("email_id", email_id)
             if not matches:
                 return "Email not found."
             if field not in matches[0]:
@@ -104,7 +104,7 @@ class EmailTool:
             if not self.frame.has("email_id", email_id):
                 return "Email not found."
             address = recipient.lower()
-            email = self.frame.matching("email_id", email_id)[0]
+            email = self.frame.rows_with("email_id", email_id)[0]
             reply = self.send_email(address, f"FW: {show(email['subject'])}", email["body"])
         except Exception as error:  # noqa: BLE001 - the model reads every error
             return f"Error forwarding email: {error}"
@@ -116,7 +116,7 @@ class EmailTool:
         try:
             if not self.frame.has("email_id", email_id):
                 return "Email not found."
-            email = self.frame.matching("email_id", email_id)[0]
+            email = self.frame.rows_with("email_id", email_id)[0]
             reply = self.send_email(email["sender/recipient"], f"RE: {show(email['subject'])}", body)
         except Exception as error:  # noqa: BLE001 - the model reads every error
             return f"Error replying to email: {error}"

@@ -120,7 +120,7 @@ def _try(function: Callable[..., Any], arguments: str) -> str | None:
         reply = function(**json.loads(arguments))
     except Exception as error:  # noqa: BLE001 - a call that fails is passed over
         return str(error)
-    return None if _succeeded(reply) else str(reply)
+    return None if _is_success(reply) else str(reply)
 
 
 def table_differences(expected: NeMoGymOffice, actual: NeMoGymOffice) -> dict[str, list[str]]:
@@ -130,7 +130,7 @@ def table_differences(expected: NeMoGymOffice, actual: NeMoGymOffice) -> dict[st
     return {name: describe(*pair) for name, pair in compared.items() if not equal(*pair)}
 
 
-def _succeeded(reply: Any) -> bool:
+def _is_success(reply: Any) -> bool:
     text = str(reply)
     return text.endswith(" successfully.") or text.isdecimal() or text.startswith("plots/")
 

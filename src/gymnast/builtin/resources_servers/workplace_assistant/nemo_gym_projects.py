@@ -26,7 +26,7 @@ class ProjectManagementTool:
             return "Task ID not provided."
         if not field:
             return "Field not provided."
-        matches = self.frame.matching("task_id", task_id)
+        matches = self.frame.rows_with("task_id", task_id)
         if not matches:
             return _NOT_FOUND
         return {field: matches[0][field]} if field in matches[0] else "Field not found."

@@ -210,7 +210,7 @@ class OfficeData:
 def make_office_data(tables: OfficeTables, now: str) -> OfficeData:
     """Collect the default names of lists, boards, statuses and products, and further ones that the tables use."""
 
-    def known(usual: Sequence[str], table: Table, column: str) -> Sequence[str]:
+    def list_values(usual: Sequence[str], table: Table, column: str) -> Sequence[str]:
         return tuple(dict.fromkeys((*usual, *tables.values(table, column))))
 
     assignees = (
@@ -220,10 +220,10 @@ def make_office_data(tables: OfficeTables, now: str) -> OfficeData:
     return OfficeData(
         tables=tables,
         now=now,
-        lists=known(LISTS, tables.tasks, "list_name"),
-        boards=known(BOARDS, tables.tasks, "board"),
-        statuses=known(STATUSES, tables.customers, "status"),
-        products=known(PRODUCTS, tables.customers, "product_interest"),
+        lists=list_values(LISTS, tables.tasks, "list_name"),
+        boards=list_values(BOARDS, tables.tasks, "board"),
+        statuses=list_values(STATUSES, tables.customers, "status"),
+        products=list_values(PRODUCTS, tables.customers, "product_interest"),
         sources=tuple(sorted({*SOURCES, *(row["traffic_source"] for row in tables.visits)})),
         colleagues=frozenset(address.lower() for address in (*tables.addresses, *assignees)),
         email_texts={row_id: email_text(row) for row_id, row in tables.emails.rows.items()},

@@ -69,14 +69,14 @@ def add_customer(writer: TaskWriter) -> Request:
 
 
 def delete_latest_mail(writer: TaskWriter) -> Request:
-    row = _latest_from(writer, writer.row(writer.tables.emails, _received)["sender/recipient"])
+    row = _latest_from(writer, writer.row(writer.tables.emails, _is_received)["sender/recipient"])
     text = f"Delete the latest e-mail that I got from {person_name(row['sender/recipient'])}."
     return Request(text, "email", [Call("email_delete_email", {"email_id": row["email_id"]})])
 
 
 def reply_to_latest_mail(writer: TaskWriter) -> Request:
     row, (_, body) = (
-        _latest_from(writer, writer.row(writer.tables.emails, _received)["sender/recipient"]),
+        _latest_from(writer, writer.row(writer.tables.emails, _is_received)["sender/recipient"]),
         writer.mail(),
     )
     text = f"Reply to the latest e-mail that I got from {person_name(row['sender/recipient'])} with '{body}'"
@@ -86,7 +86,7 @@ def reply_to_latest_mail(writer: TaskWriter) -> Request:
 def forward_mail(writer: TaskWriter) -> Request:
     counts = Counter((row["sender/recipient"], row["subject"]) for row in writer.tables.emails.rows.values())
     row = writer.row(
-        writer.tables.emails, lambda row: counts[row["sender/recipient"], row["subject"]] == 1 and _received(row)
+        writer.tables.emails, lambda row: counts[row["sender/recipient"], row["subject"]] == 1 and _is_received(row)
     )
     sender, person = row["sender/recipient"], writer.colleague(row["sender/recipient"])
     text = f"Forward the e-mail '{row['subject']}' from {person_name(sender)} to {person_name(person)}."
@@ -260,12 +260,12 @@ LEVELS: Final[Mapping[int, Sequence[Callable[[TaskWriter], Request]]]] = {
 _MONTHS: Final = ("April", "May", "June", "July")
 
 
-def _received(row: Row) -> bool:
+def _is_received(row: Row) -> bool:
     return row["inbox/outbox"] == "inbox"
 
 
 def _latest_from(writer: TaskWriter, person: str) -> Row:
-    rows = [row for row in writer.rows(writer.tables.emails, **{"sender/recipient": person}) if _received(row)]
+    rows = [row for row in writer.rows(writer.tables.emails, **{"sender/recipient": person}) if _is_received(row)]
     return max(rows, key=lambda row: row["sent_datetime"])
 
 

@@ -111,7 +111,7 @@ class CommandAgent(GatewayAgent):
     async def start(self) -> None:
         await asyncio.to_thread(check_program, self.settings, self.name)
         if self.settings.sandbox is not None:
-            self._runner = sandboxed(await open_command_jail(self.settings.sandbox))
+            self._runner = make_jail_runner(await open_command_jail(self.settings.sandbox))
         await super().start()
 
     async def run(self, row: JsonObject, params: CreateParams, scope: Scope) -> JsonObject:
@@ -229,7 +229,7 @@ class CommandAgent(GatewayAgent):
             await asyncio.to_thread(folder.remove)
 
 
-def sandboxed(jail: CommandJail) -> CommandRunner:
+def make_jail_runner(jail: CommandJail) -> CommandRunner:
     """A runner that runs commands locally, inside the sandbox."""
 
     async def run(spec: CommandSpec) -> CommandResult:

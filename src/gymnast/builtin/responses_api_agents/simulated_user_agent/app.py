@@ -104,7 +104,7 @@ class SimulatedUserAgent(SimpleAgent):
         is_users_turn = self.settings.greeting is not None or not any(item.get("role") == _USER for item in history)
         while True:
             if is_users_turn:
-                message = await self._user.speak(scenario, _spoken(history + produced), scope)
+                message = await self._user.speak(scenario, _select_dialogue(history + produced), scope)
                 turns, end = turns + 1, message.end
                 self._check_end(end, scenario, is_first=not turn)
                 produced.append({"type": "message", "role": _USER, "content": message.text})
@@ -163,7 +163,7 @@ def _message(text: str) -> JsonObject:
     return {"type": "message", "role": "assistant", "id": new_id("msg_"), "status": "completed", "content": [part]}
 
 
-def _spoken(items: list[Any]) -> list[JsonObject]:
+def _select_dialogue(items: list[Any]) -> list[JsonObject]:
     """What both sides said: no system prompt, no tool calls, no reasoning."""
     messages = [item for item in items if item.get("type", "message") == "message"]
     return [item for item in messages if item.get("role") in {_USER, "assistant"} and message_text(item).strip()]

@@ -47,7 +47,7 @@ class Generation:
 
 
 @dataclass(slots=True, eq=False)
-class _Running:
+class _ActiveSequence:
     sequence: Generation
     cache: Cache
     pending: list[int]
@@ -62,7 +62,7 @@ class Batch:
         self._transformer = transformer
         self._max_batch = max_batch
         self._waiting: deque[Generation] = deque()
-        self._running: list[_Running] = []
+        self._running: list[_ActiveSequence] = []
         self._cache_bytes = cache_bytes
         self.clear()
 
@@ -109,13 +109,13 @@ class Batch:
             running.cache.free()
         return [*cancelled, *(running.sequence for running in finished)]
 
-    def _start(self, sequence: Generation) -> _Running:
+    def _start(self, sequence: Generation) -> _ActiveSequence:
         cache = self._prefix_cache.find_longest(sequence.prompt, self._pool) or Cache(self._pool)
         sequence.reused = cache.length
         rng = np.random.Generator(np.random.PCG64(sequence.seed))
-        return _Running(sequence, cache, list(sequence.prompt[cache.length :]), rng)
+        return _ActiveSequence(sequence, cache, list(sequence.prompt[cache.length :]), rng)
 
-    def _portions(self) -> list[tuple[_Running, list[int]]]:
+    def _portions(self) -> list[tuple[_ActiveSequence, list[int]]]:
         """What to compute in this step: a token of each decoding sequence, then parts of the prompts."""
         portions = [(running, running.pending) for running in self._running if running.sequence.sampled]
         room = PREFILL
@@ -127,7 +127,7 @@ class Batch:
             running.pending = running.pending[len(ids) :]
         return portions
 
-    def _sample(self, running: _Running, logprobs: NDArray[np.float64]) -> None:
+    def _sample(self, running: _ActiveSequence, logprobs: NDArray[np.float64]) -> None:
         sequence = running.sequence
         token = choose(logprobs, sequence.sampling, running.rng.random())
         sequence.sampled.append(token)

@@ -99,11 +99,11 @@ class Transformer:
             [np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)]
         )
         step = _Step(self.products, [cache for cache, _ in batch], counts, decoding)
-        hidden = self._hidden(tokens, positions, step)
+        hidden = self._compute_hidden(tokens, positions, step)
         selected = hidden[:rows] if every else hidden[np.cumsum(counts) - 1]
         return self._logits(selected)
 
-    def _hidden(self, tokens: NDArray[np.intp], positions: NDArray[np.intp], step: _Step) -> Floats:
+    def _compute_hidden(self, tokens: NDArray[np.intp], positions: NDArray[np.intp], step: _Step) -> Floats:
         eps, multiply = self.shape.norm_eps, self.products.multiply
         rotation = self._cos[positions], self._sin[positions]
         hidden = self._embedding[tokens]
