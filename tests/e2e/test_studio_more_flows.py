@@ -144,6 +144,14 @@ def test_the_same_task_of_two_runs_side_by_side(studio: Studio) -> None:
     expect(studio.at("#crumbs a", has_text=re.compile("^b$"))).to_have_count(1)
 
 
+def test_a_rollout_leads_to_the_same_task_of_another_run(studio: Studio) -> None:
+    studio.go("rollout", run="a", task=5, rollout=2)
+    studio.at("summary", has_text="Side by side").click()
+    studio.at("details.menu a", has_text="this task in b").click()
+    expect(studio.at(".side-by-side h2").last).to_contain_text("Task 5")
+    expect(studio.at(".side-by-side > section").last).to_contain_text("b")
+
+
 def test_a_comparison_leads_to_both_transcripts(studio: Studio) -> None:
     studio.go("compare", run=["a", "b"])
     studio.rows().first.locator("a").first.click()
