@@ -32,6 +32,7 @@ _FOLD: Final = 0xDF
 """Removes the bit in which upper and lower case differ."""
 _PAIR: Final = 2
 _MAX_PART: Final = 3
+_SAMPLE: Final = 1 << 13
 _CHUNK: Final = 1 << 18
 _OVERLAP: Final = 2
 _MAX_THREADS: Final = 4
@@ -95,18 +96,25 @@ def _find_folded(folded: NDArray[np.uint8], part: Part) -> Iterator[Ints]:
         for value in part[0]:
             yield np.flatnonzero(folded == value)
         return
-    for offset, pair in product((0, 1), product(*part[:2])):
+    # The rarer pair of three bytes, as the beginning of the chunk suggests, leaves fewer positions to look at.
+    starts = range(len(part) - 1)
+    start = min(starts, key=lambda own: sum(map(len, _find_pairs(folded[:_SAMPLE], part[own : own + _PAIR]))))
+    others = [number for number in range(len(part)) if number not in (start, start + 1)]
+    for found in _find_pairs(folded, part[start : start + _PAIR]):
+        positions = found - start
+        for number in others:
+            positions = positions[(positions >= 0) & (positions + number < len(folded))]
+            positions = positions[np.isin(folded[positions + number], list(part[number]))]
+        yield positions
+
+
+def _find_pairs(folded: NDArray[np.uint8], pair: Part) -> Iterator[Ints]:
+    """Where two bytes follow each other."""
+    for offset, (first, second) in product((0, 1), product(*pair)):
         pairs = folded[offset:][: (len(folded) - offset) // 2 * 2].view("<u2")
-        is_same = pairs == np.uint16(pair[0] | pair[1] << 8)
-        if not is_same.any():
-            continue
-        positions = np.flatnonzero(is_same) * 2 + offset
-        yield positions if len(part) == _PAIR else _with_third(folded, positions, part[2])
-
-
-def _with_third(folded: NDArray[np.uint8], positions: Ints, thirds: frozenset[int]) -> Ints:
-    positions = positions[positions + _PAIR < len(folded)]
-    return positions[np.isin(folded[positions + _PAIR], list(thirds))]
+        is_same = pairs == np.uint16(first | second << 8)
+        if is_same.any():
+            yield np.flatnonzero(is_same) * 2 + offset
 
 
 def _join(found: list[Ints]) -> Ints:
