@@ -73,12 +73,11 @@ class Signer:
         count = min((ends[-1] - base + 1) // 2 + 1, (len(text) - base) // 2)
         if count < _MIN_PAIRS:
             return False
-        if count > self._scratch.pairs:
-            self._scratch = _Scratch(2 * count)
-        hashes = self._scratch.hash(np.frombuffer(text, "<u2", count, base))
+        scratch = self._scratch if count <= self._scratch.pairs else _Scratch(2 * count)
+        hashes = scratch.hash(np.frombuffer(text, "<u2", count, base))
         for row, start, end in zip(flags, starts, ends, strict=True):
             row[hashes[(start - base + 1) // 2 : (end - base - 1) // 2]] = 1
-        return self._scratch.has_escape(text, base, count)
+        return scratch.has_escape(text, base, count)
 
 
 class _Scratch:
