@@ -4,9 +4,11 @@ alternatives, a site opened from disk, and a server that is stopped while pages 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from gymnast.store.paths import RunPaths
 from tests.helpers.commands import BIN, SCRIPTED
 from tests.helpers.parts import needs
 from tests.helpers.report_runs import grid, record, write_run
@@ -142,6 +145,14 @@ def test_the_same_task_of_two_runs_side_by_side(studio: Studio) -> None:
     expect(studio.at("main details.fold")).to_contain_text("Which one?")
     studio.at(".side-by-side h2 a").last.click()
     expect(studio.at("#crumbs a", has_text=re.compile("^b$"))).to_have_count(1)
+
+
+def test_a_rollout_leads_to_the_same_task_of_another_run(studio: Studio) -> None:
+    studio.go("rollout", run="a", task=5, rollout=2)
+    studio.at("summary", has_text="Side by side").click()
+    studio.at("details.menu a", has_text="this task in b").click()
+    expect(studio.at(".side-by-side h2").last).to_contain_text("Task 5")
+    expect(studio.at(".side-by-side > section").last).to_contain_text("b")
 
 
 def test_a_comparison_leads_to_both_transcripts(studio: Studio) -> None:
@@ -301,6 +312,28 @@ def test_workers_are_watched_and_cancelled(studio: Studio, submitted: Path) -> N
 
 
 # The server's end.
+
+
+def test_a_server_stops_while_a_page_is_computed(tmp_path: Path) -> None:
+    output = write_run(tmp_path, grid(2, 2), name="slow")
+    inputs = RunPaths(output).materialized_inputs
+    inputs.unlink()
+    os.mkfifo(inputs)  # reading it waits for ever
+    process = subprocess.Popen(
+        [str(BIN / "gymnast"), "view", "--no-open", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address, _, token = process.stdout.readline().strip().partition("/?token=")
+    request = urllib.request.Request(f"{address}/api/tasks?run=slow", headers={"Authorization": f"Bearer {token}"})
+    with pytest.raises(OSError):  # noqa: PT011 - any of them: the page does not come
+        urllib.request.urlopen(request, timeout=5)
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])

@@ -239,6 +239,9 @@ async def test_comparison(tmp_path: Path) -> None:
         assert page["rows"][0]["prompt"] == "question 0"
         assert await own.status("compare", run=["a"]) == 400
         assert await own.status("compare", run=["a", "nothing"]) == 404
+        assert await own.get("task/same", run="a", task=0, other="b") == {"task": 0}
+        assert await own.get("task/same", run="a", task=999, other="b") == {"task": None}
+        assert await own.status("task/same", run="a", task=0, other="nothing") == 404
 
 
 async def test_doctor_links_to_rollouts(tmp_path: Path) -> None:

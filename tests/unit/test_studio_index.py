@@ -14,7 +14,8 @@ import pytest
 from gymnast.errors import UserError
 from gymnast.report.run_view import view_runs
 from gymnast.store.paths import RunPaths
-from gymnast.studio import line_files, run_index, search
+from gymnast.studio import line_files, run_index, search, short_words
+from gymnast.studio.line_files import Batch
 from gymnast.studio.line_reader import LineReader
 from gymnast.studio.query import Query, parse_filter, parse_query, parse_words, select_rows
 from gymnast.studio.query_bits import match_parts, query_bits
@@ -48,7 +49,8 @@ def rows(table: RunTable, **params: Any) -> list[tuple[int, int]]:
 
 
 def matches(texts: list[bytes], *words: str) -> list[bool]:
-    stored = transpose(Signer().sign([(text,) for text in texts])[0])
+    batch = Batch.of([text + b"\0\0\0" for text in texts])
+    stored = transpose(Signer().sign(batch)[0])
     count = len(texts)
     found = match_parts(lambda byte: stored[byte * count :][:count], query_bits(words), count)
     return [bool(own) for own in found]
@@ -100,7 +102,7 @@ def test_a_phrase_is_told_from_its_words() -> None:
 
 def read(*records: Any, failures: bool = False) -> Any:
     lines = [line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in records]
-    return LineReader().read(0, list(range(len(lines))), lines, failures=failures)
+    return LineReader().read(0, Batch.of(lines), failures=failures)
 
 
 def test_records_of_any_form_are_read_or_skipped() -> None:
@@ -143,13 +145,27 @@ def test_a_field_that_appears_later_is_empty_before() -> None:
     reader = LineReader()
     records = [record(task, 0, 1.0, level=task) if task > 1 else record(task, 0, 1.0) for task in range(4)]
     lines = [json.dumps(own).encode() for own in records]
-    columns = reader.read(0, [0, 1, 2, 3], lines, failures=False)
+    columns = reader.read(0, Batch.of(lines), failures=False)
     assert columns.numbers["level"].tolist() == pytest.approx([math.nan, math.nan, 2.0, 3.0], nan_ok=True)
 
 
 def test_a_search_covers_escaped_text() -> None:
     line = json.dumps(record(1, 0, 1.0, "Über die Brücke")).encode()
     assert "Brücke".lower().encode() in searched_of(line)
+
+
+def test_an_odd_line_does_not_move_the_lines_after_it() -> None:
+    first, second = (json.dumps(record(task, 0, 1.0)).encode() for task in (1, 2))
+    for odd in (b"\n", b" \n", first + second + b"\n", first[:40] + b"\n", b'{"a":\n{}}\n', b"{}\r\n", b"}{\n"):
+        lines = [first + b"\n", odd, b"\n", second + b"\n"]
+        read_lines = LineReader().read(0, Batch.of(lines), failures=False)
+        found = dict(zip((read_lines.keys >> 32).tolist(), read_lines.offsets.tolist(), strict=True))
+        assert found == {1: 0, 2: sum(map(len, lines[:-1]))}, odd
+
+
+def test_texts_in_a_small_part_of_a_line_are_found() -> None:
+    lines = read(record(1, 0, 1.0, "the quixotic answer", notes="x" * 5000), record(2, 0, 1.0, notes="y" * 5000))
+    assert run_index.match_lines(lines, query_bits(["quixotic"])).tolist() == [True, False]
 
 
 # --- growing ---------------------------------------------------------------------------------------------------------
@@ -386,6 +402,37 @@ def test_a_search_finds_rows_and_tasks(tmp_path: Path, words: list[str], tasks: 
     by_task = search_tasks(index, table, ids, words, 50)
     assert [int(ids[row]) for row in by_task.rows] == sorted(tasks, reverse=True)
     assert by_task.total == len(tasks)
+
+
+@pytest.mark.parametrize("word", ["qui", "zq", "x", "日", "é", "É", "ж", "q~", "<b", '"q', "1q2"])
+def test_a_scan_never_misses_a_short_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    monkeypatch.setattr(short_words, "_CHUNK", 100)
+    texts = [f"{'-' * number}{own}{'.' * (number % 3)}" for own in (word, word.upper(), "else") for number in range(40)]
+    output = write_run(tmp_path, [record(number, 0, 1.0, text) for number, text in enumerate(texts)])
+    with output.open("ab") as out:
+        out.writelines(
+            json.dumps(record(1000 + number, 0, 1.0, text), ensure_ascii=False).encode() + b"\n"
+            for number, text in enumerate(texts)
+        )
+    index = build(output)
+    part = short_words.short_part([word.lower()])
+    assert part is not None
+    may_match = short_words.find_lines(index.snapshot(), part, math.inf)
+    has_word = [word.lower() in text.lower() for text in texts] * 2
+    assert not (np.array(has_word) & ~may_match).any()
+    assert short_words.find_lines(index.snapshot(), part, -math.inf).all(), "what was not read may match"
+
+
+def test_a_rare_short_word_is_found_by_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "FIRST_LINES", 64)
+    output = write_run(tmp_path, [record(task, 0, 1.0, "a QUIz" if task in (3, 250) else "no") for task in range(300)])
+    index = build(output, tmp_path / "i.sqlite")
+    table = RunTable(index.snapshot())
+    rows = np.arange(len(table))
+    for order in (rows, rows[::-1]):
+        found = search_rows(index, table, order, ["qui"], 50)
+        assert sorted(int(table.keys[row]) >> 32 for row in found.rows) == [3, 250]
+        assert found.is_exact
 
 
 def test_a_search_out_of_time_estimates_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -84,6 +85,14 @@ async def serve(targets: Sequence[Path], *, port: int, opens: bool, read_only: b
                 await asyncio.to_thread(_open_browser, url)
             await stop.wait()
             app.end_streams()
+    _end_process()
+
+
+def _end_process() -> None:
+    """End without waiting for pages that threads still compute. They only read; what writes had a second to finish."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _announce(url: str, port: int, *, as_json: bool) -> None:

@@ -62,6 +62,8 @@ _MAX_LIVE: Final = 30
 _MAX_MODELS: Final = 20
 _VIEW_SHARE: Final = 0.2
 """Of the time, at most, for the figures of a run that keeps growing."""
+_CLOSE_S: Final = 3.0
+"""How long closing waits for indexes that are being updated; what is missing is indexed by the next studio."""
 FIRST_LINES_S: Final = 0.5
 """How long a page waits for an index, or for its first lines."""
 
@@ -276,7 +278,8 @@ class Library:
         updates = [entry.update for entry in self.entries.values() if entry.update is not None]
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *updates, return_exceptions=True)
+        if waiting := [*self._tasks, *updates]:
+            await asyncio.wait(waiting, timeout=_CLOSE_S)
         for entry in self.entries.values():
             entry.release()
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gymnast.studio.line_files import Batch
     from gymnast.studio.text_signature import Signer
 
     Ints = NDArray[np.int64]
@@ -53,6 +54,7 @@ NUMBERS: Final = (
 TEXTS: Final = ("agent", "model", "truncated", "finish", "failure", *_SAMPLING)
 NAMES: Final = frozenset({*NUMBERS, *TEXTS})
 """Built-in columns. A field of a record with the same name is not a column of its own."""
+_ANSWERS: Final = Response.__struct_fields__
 _NO_PARAMS: Final = Params()
 _NO_RESPONSE: Final = Response()
 _NO_FAILURE: Final = Failure()
@@ -84,28 +86,36 @@ class Lines:
         return len(self.keys)
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where lines are: the number of their file, and the offset and size of each."""
+
+    source: int
+    offsets: Ints
+    sizes: Ints
+
+
 def make_lines(
     columns: dict[str, Sequence[Any]],
-    source: int,
-    offsets: Ints,
-    sizes: Ints,
+    places: Places,
+    whole: Batch | None,
     raw: Collection[str],
     signer: Signer,
     *,
     failures: bool,
 ) -> Lines:
-    """The columns of decoded lines of the file with this number; `raw`: the fields that are not decoded yet."""
-    count = len(offsets)
-    records = _Records(columns, count, signer, is_failure=failures)
+    """The columns of decoded lines; `whole`: the lines, if all are here; `raw`: the fields that are not decoded yet."""
+    count = len(places.offsets)
+    records = _Records(columns, count, whole, signer, is_failure=failures)
     tasks = np.array(columns.get(TASK_INDEX, ()), np.int64)
     rollouts = np.array(columns.get(ROLLOUT_INDEX, ()), np.int64)
     numbers, texts = records.numbers(), records.texts()
     _add_own_fields(columns, raw, numbers, texts)
     return Lines(
         keys=(tasks << 32) | rollouts,
-        sources=np.full(count, source, np.int32),
-        offsets=offsets,
-        sizes=sizes,
+        sources=np.full(count, places.source, np.int32),
+        offsets=places.offsets,
+        sizes=places.sizes,
         output_bytes=np.array(records.searched.output_sizes, np.int64),
         flags=records.flags(),
         numbers=numbers,
@@ -117,21 +127,31 @@ def make_lines(
 class _Records:
     """Decoded lines, for the built-in columns."""
 
-    def __init__(self, columns: dict[str, Sequence[Any]], count: int, signer: Signer, *, is_failure: bool) -> None:
+    def __init__(
+        self,
+        columns: dict[str, Sequence[Any]],
+        count: int,
+        whole: Batch | None,
+        signer: Signer,
+        *,
+        is_failure: bool,
+    ) -> None:
         self._columns = columns
         self._missing = (None,) * count
         self._is_failure = is_failure
         self._params: list[Params] = [own or _NO_PARAMS for own in self._field(PARAMS)]
         self._responses: list[Response] = [own or _NO_RESPONSE for own in self._field("response")]
+        answers = zip(*map(msgspec.structs.astuple, self._responses), strict=True) if count else [()] * len(_ANSWERS)
+        self._answers = dict(zip(_ANSWERS, map(list, answers), strict=True))
         self._failures: list[Failure] = [own or _NO_FAILURE for own in self._field("failure")] if is_failure else []
-        self.searched = SearchedTexts(self._params, self._responses, signer)
+        self.searched = SearchedTexts(self._params, self._responses, whole, signer)
         self._turns, self._calls = self.searched.count_calls()
 
     def _field(self, name: str) -> Sequence[Any]:
         return self._columns.get(name, self._missing)
 
     def _responded(self, name: str) -> list[Any]:
-        return list(map(attrgetter(name), self._responses))
+        return self._answers[name]
 
     def flags(self) -> NDArray[np.uint8]:
         """FAILED, FINAL and MASKED."""
@@ -143,7 +163,7 @@ class _Records:
 
     def numbers(self) -> dict[str, Floats]:
         """The built-in columns with numbers."""
-        tokens = [response.usage or _NO_TOKENS for response in self._responses]
+        tokens = [usage or _NO_TOKENS for usage in self._responded("usage")]
         usages = [value or _NO_USAGE for value in self._field(MODEL_USAGE)]
         asked = [own.calls for own in usages]
         is_counted = asked.count(None) < len(asked)
@@ -170,7 +190,8 @@ class _Records:
     def _times(self) -> Sequence[Any]:
         if self._is_failure:
             return [failure.started_at for failure in self._failures]
-        return [response.completed_at or response.created_at for response in self._responses]
+        completed, created = map(self._responded, ("completed_at", "created_at"))
+        return [own or other for own, other in zip(completed, created, strict=True)]
 
     def texts(self) -> TextLists:
         """The built-in columns with texts."""

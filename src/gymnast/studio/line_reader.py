@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from gymnast.report.transcript_items import decode_record
-from gymnast.studio.line_columns import make_lines
+from gymnast.studio.line_columns import Places, make_lines
 from gymnast.studio.record_structs import FIXED_FIELDS, SCALAR, as_kind, can_be_field, line_struct
 from gymnast.studio.text_signature import Signer
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
@@ -21,9 +21,8 @@ from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from gymnast.studio.line_columns import Lines
+    from gymnast.studio.line_files import Batch
 
 _MAX_KNOWN: Final = 400
 """Fields of a line that have a place in the struct; those beyond are skipped."""
@@ -41,23 +40,32 @@ class LineReader:
         self.skipped = 0
         """Lines that are no records of a rollout."""
 
-    def read(
-        self, source: int, offsets: Sequence[int] | NDArray[np.int64], lines: Sequence[bytes], *, failures: bool
-    ) -> Lines:
-        """The records in these lines, at these offsets of the file with this number."""
-        rows, kept = self._decode_all(lines)
+    def read(self, source: int, batch: Batch, *, failures: bool) -> Lines:
+        """The records in these lines of the file with this number."""
+        rows, kept = self._decode_batch(batch)
         columns = self._as_columns(rows)
         if columns and not (_are_indexes(columns[TASK_INDEX]) and _are_indexes(columns[ROLLOUT_INDEX])):
             pairs = zip(columns[TASK_INDEX], columns[ROLLOUT_INDEX], strict=True)
             valid = [number for number, pair in enumerate(pairs) if _are_indexes(pair)]
             columns = {name: [values[number] for number in valid] for name, values in columns.items()}
             kept = [kept[number] for number in valid]
-        self.skipped += len(lines) - len(kept)
-        places = np.asarray(offsets, np.int64), np.fromiter(map(len, lines), np.int64, len(lines))
-        if len(kept) < len(lines):
-            places = places[0][kept], places[1][kept]
+        starts, sizes = batch.starts, np.diff(batch.ends, prepend=0)
+        whole = batch if len(kept) == len(sizes) else None
+        if whole is None:
+            self.skipped += len(sizes) - len(kept)
+            starts, sizes = starts[kept], sizes[kept]
         raw = frozenset(name for name, kind in self._fields.items() if kind is msgspec.Raw)
-        return make_lines(columns, source, *places, raw, self._signer, failures=failures)
+        places = Places(source, starts + batch.offset, sizes)
+        return make_lines(columns, places, whole, raw, self._signer, failures=failures)
+
+    def _decode_batch(self, batch: Batch) -> tuple[list[Any], Sequence[int]]:
+        """As `_decode_all`, but all lines at once if they are what most lines are."""
+        if batch.has_objects:
+            with suppress(ValueError, RecursionError):
+                rows = self._decoder.decode_lines(batch.text)
+                if len(rows) == len(batch.ends):
+                    return rows, range(len(rows))
+        return self._decode_all(batch.lines)
 
     def _decode_all(self, lines: Sequence[bytes]) -> tuple[list[Any], Sequence[int]]:
         """The lines that are JSON objects, each as a struct or a tuple of its fields, and which lines these are."""

@@ -24,6 +24,7 @@ Alternatives = tuple[tuple[tuple[int, ...], ...], ...]
 """A part of a word at an even or at an odd position of a text: for each of its trigrams, the bits that it may have."""
 _Option = frozenset[int]
 """What a byte may be after folding."""
+_FOLD: Final = 0x1F
 _ANYTHING: Final = frozenset(range(32))
 _MIN_PART: Final = 4
 """Bytes of a part that has a trigram at an even position wherever it stands."""
@@ -35,7 +36,7 @@ _ESCAPED: Final = frozenset('"\\')
 
 def query_bits(words: Sequence[str]) -> list[Alternatives]:
     """The bits that records with these words have. Empty if the words are too short to tell."""
-    parts = [part for word in words for part in _parts(word)]
+    parts = [part for word in words for part in word_parts(word)]
     long = [part for part in parts if len(part) >= _MIN_PART]
     if long:
         return [(_trigrams(part), _trigrams(part[1:])) for part in long]
@@ -44,11 +45,11 @@ def query_bits(words: Sequence[str]) -> list[Alternatives]:
     return [(_trigrams(part), _trigrams(part[1:])) for part in padded]
 
 
-def _parts(word: str) -> list[list[_Option]]:
-    """The bytes of a word, each with what it may be, in pieces without escaped characters."""
+def word_parts(word: str, fold: int = _FOLD) -> list[list[_Option]]:
+    """The bytes of a word, each with what it may be once folded, in pieces without escaped characters."""
     parts: list[list[_Option]] = [[]]
     for character in word:
-        options = _options(character)
+        options = _options(character, fold)
         if options:
             parts[-1] += options
         else:
@@ -56,7 +57,7 @@ def _parts(word: str) -> list[list[_Option]]:
     return parts
 
 
-def _options(character: str) -> list[_Option]:
+def _options(character: str, fold: int) -> list[_Option]:
     """The bytes of a character in any case; empty if they cannot be told."""
     if character < " " or character in _ESCAPED:
         return []
@@ -69,7 +70,7 @@ def _options(character: str) -> list[_Option]:
         return []
     if len(set(map(len, encoded))) != 1:
         return []
-    return [frozenset(byte & 31 for byte in position) for position in zip(*encoded, strict=True)]
+    return [frozenset(byte & fold for byte in position) for position in zip(*encoded, strict=True)]
 
 
 def _trigrams(part: Sequence[_Option]) -> tuple[tuple[int, ...], ...]:

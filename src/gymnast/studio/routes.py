@@ -20,7 +20,9 @@ from gymnast.studio.runs import read_curve
 from gymnast.studio.steering import CANCEL_WORKERS, COMMANDS, steer
 
 if TYPE_CHECKING:
-    from gymnast.studio.library import Library
+    from collections.abc import Sequence
+
+    from gymnast.studio.library import Entry, Library
     from gymnast.studio.requests import Request
     from gymnast.types.json import JsonObject
 
@@ -50,6 +52,7 @@ class Api:
             ("GET", "/api/rollout"): self._rollout,
             ("GET", "/api/rollout/raw"): self._raw,
             ("GET", "/api/compare"): self._compare,
+            ("GET", "/api/task/same"): self._same_task,
             ("GET", "/api/doctor"): self._doctor,
             ("GET", "/api/annotations"): self._annotations,
             ("GET", "/api/download"): self._download,
@@ -118,11 +121,20 @@ class Api:
             raise Refusal(413, f"the record has {len(line) >> 20} MiB", "read it from the run's file")
         return Reply(line, "text/plain; charset=utf-8")
 
-    async def _compare(self, request: Request) -> JsonObject:
-        entries = [await self._library.indexed(own) for own in _runs(request, 2)]
+    async def _whole(self, runs: Sequence[str]) -> list[Entry]:
+        """Runs that are indexed to their end."""
+        entries = [await self._library.indexed(own) for own in runs]
         for entry in entries:
             if entry.progress.state == "building":
                 raise Refusal(409, f"'{entry.id}' is still being indexed", "try again in some seconds")
+        return entries
+
+    async def _same_task(self, request: Request) -> JsonObject:
+        entry, other = await self._whole([request.run(), last_of(request.params, "other")])
+        return {"task": await asyncio.to_thread(comparison.same_task, entry, other, request.index("task"))}
+
+    async def _compare(self, request: Request) -> JsonObject:
+        entries = await self._whole(_runs(request, 2))
         params: JsonObject = {
             "by_index": last_of(request.params, "by_index") == "1",
             "page": parse_count(request.params, "page", 0, 2**31),

@@ -18,7 +18,7 @@ from gymnast.errors import UserError
 from gymnast.studio.column_store import Columns, Snapshot
 from gymnast.studio.index_file import IndexFile, Position
 from gymnast.studio.line_columns import join_lines
-from gymnast.studio.line_files import read_lines, read_sources, tail_digest
+from gymnast.studio.line_files import TAIL_BYTES, read_lines, read_sources, tail_digest
 from gymnast.studio.line_reader import LineReader
 from gymnast.studio.query_bits import match_parts, query_bits
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gymnast.store.paths import RunPaths
     from gymnast.studio.line_columns import Lines
-    from gymnast.studio.line_files import Source
+    from gymnast.studio.line_files import Batch, Source
     from gymnast.studio.query_bits import Alternatives
 
 BLOCK_LINES: Final = 2048
@@ -155,17 +155,18 @@ class RunIndex:
         start = self._positions[number].end
         if start >= source.size_bytes:
             return
-        for first, lines, end in read_lines(source, start):
+        for batch in read_lines(source, start):
             if should_stop():
                 return
-            self._add(number, first, lines, source, end, total)
+            self._add(number, batch, source, total)
             self._set_progress("building", total)
             report()
 
-    def _add(self, number: int, start: int, lines: list[bytes], source: Source, end: int, total: int) -> None:
-        sizes = np.fromiter(map(len, lines), np.int64, len(lines))
-        rows = self._reader.read(number, start + np.cumsum(sizes) - sizes, lines, failures=source.failures)
-        position = Position(str(source.path), end, tail_digest(source.path, end, lines[-1]), source.failures)
+    def _add(self, number: int, batch: Batch, source: Source, total: int) -> None:
+        rows = self._reader.read(number, batch, failures=source.failures)
+        end = batch.offset + batch.size_bytes
+        digest = tail_digest(source.path, end, bytes(batch.text[-TAIL_BYTES:]))
+        position = Position(str(source.path), end, digest, source.failures)
         with self._lock:
             self._positions = [*self._positions[:number], position, *self._positions[number + 1 :]]
             done = sum(position.end for position in self._positions)

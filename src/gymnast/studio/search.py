@@ -15,6 +15,7 @@ from gymnast.errors import NotFoundError
 from gymnast.studio.query import escape_words, has_all
 from gymnast.studio.rollout_page import record_text
 from gymnast.studio.searched_text import searched_of
+from gymnast.studio.short_words import find_lines, short_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,11 @@ _SEARCH_S: Final = 0.15
 """After this time, texts are compared only as far as the page needs; the number of matches is an estimate."""
 _MAX_SEARCH_S: Final = 5.0
 """And after this time not even that: the page shows what was found."""
+FIRST_LINES: Final = 2048
+"""A multiple of the batch. If these have less than a few rows of the page, all others are scanned for a short word."""
+_MIN_PAGES: Final = 8
+_MIN_REST: Final = 8
+"""The part of a run from which on a scan is faster than a comparison line by line."""
 _BATCH: Final = 64
 _MAX_READ: Final = 4 << 20
 """Records and bytes that are read at once."""
@@ -81,7 +87,9 @@ def _compare(search: _Search, groups: Ints, needed: int, seconds: float) -> Matc
     with search:
         for group, line in search.records(groups):
             seen += 1
-            if not (found and found[-1] == group) and search.has_words(line()):
+            if seen == FIRST_LINES and len(found) * _MIN_PAGES < needed:
+                search.narrow(seen, deadline + _MAX_SEARCH_S)
+            if line is not None and not (found and found[-1] == group) and search.has_words(line()):
                 found.append(group)
             now = time.monotonic()
             if now > deadline and (len(found) >= needed or now > deadline + _MAX_SEARCH_S):
@@ -100,6 +108,7 @@ class _Search:
         self._rows = rows
         self._table = table
         self._forms = escape_words(words)
+        self._short = short_part(words)
         self._structural = [word for word in words if word in _STRUCTURE]
         may_match = index.match(words, len(table.snapshot))
         self.candidates: Ints = np.flatnonzero(may_match[table.lines[rows]])
@@ -113,34 +122,52 @@ class _Search:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def records(self, groups: Ints) -> Iterator[tuple[int, Callable[[], bytes]]]:
-        """The candidates: the group of each, and what reads its line."""
+    def records(self, groups: Ints) -> Iterator[tuple[int, Callable[[], bytes] | None]]:
+        """The candidates: the group of each, and what reads its line. None if it is known not to have the words."""
         fixed = self._table.snapshot.fixed
-        for start in range(0, len(self.candidates), _BATCH):
+        start = -_BATCH
+        while (start := start + _BATCH) < len(self.candidates):
             own = self.candidates[start : start + _BATCH]
             lines = self._table.lines[self._rows[own]]
             sources, offsets, sizes = (fixed[name][lines] for name in ("sources", "offsets", "sizes"))
             read = self._reader(sources, offsets, sizes)
             places = zip(sources.tolist(), offsets.tolist(), sizes.tolist(), strict=True)
             for group, place in zip(groups[own].tolist(), places, strict=True):
-                yield group, partial(read, *place)
+                yield group, None if read is None else partial(read, *place)
 
-    def _reader(self, sources: Ints, offsets: Ints, sizes: Ints) -> Callable[[int, int, int], bytes]:
-        """What reads these lines: at once if they are close together, since each read waits for other threads."""
+    def narrow(self, seen: int, stop_at: float) -> None:
+        """If the words are short, leave out the lines after the first `seen` that do not have them."""
+        is_rest_large = len(self.candidates) - seen > len(self._table.snapshot) // _MIN_REST
+        if self._short is None or not is_rest_large:
+            return
+        lines = self._table.lines[self._rows[self.candidates]]
+        may_match = find_lines(self._table.snapshot, self._short, stop_at)[lines]
+        may_match[:seen] = True
+        self.candidates = self.candidates[may_match]
+
+    def _reader(self, sources: Ints, offsets: Ints, sizes: Ints) -> Callable[[int, int, int], bytes] | None:
+        """What reads these lines: at once if they are close together, since each read waits for other threads.
+
+        None if the words are not in any of them.
+        """
         first, last = int(offsets.min()), int((offsets + sizes).max())
         if (sources != sources[0]).any() or last - first > min(_MAX_READ, 2 * int(sizes.sum())):
             return self._read
         data = self._read(int(sources[0]), first, last - first)
+        if self._cannot_have_words(data):
+            return None
         return lambda _, offset, size: data[offset - first : offset - first + size]
 
     def has_words(self, line: bytes) -> bool:
         """Whether a record has all words."""
-        if _is_plain(line) and not has_all(line.lower(), self._forms):
-            return False  # not even in what a search does not cover
-        if not has_all(searched_of(line), self._forms):
+        if self._cannot_have_words(line) or not has_all(searched_of(line), self._forms):
             return False
         text = record_text(line).lower() if self._structural else ""
         return all(word in text for word in self._structural)
+
+    def _cannot_have_words(self, lines: bytes) -> bool:
+        """Whether a word is missing, even in what a search does not cover."""
+        return _is_plain(lines) and not has_all(lines.lower(), self._forms)
 
     def _read(self, source: int, offset: int, size: int) -> bytes:
         path = self._table.snapshot.paths[source]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymnast.report.transcript_items import as_text, decode_record
+from gymnast.studio.line_files import Batch
 from gymnast.studio.query_bits import match_parts, query_bits
 from gymnast.studio.record_structs import Params, Response
 from gymnast.types.encoding import encode_json
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from gymnast.studio.text_signature import Signer
 
 _GAP: Final = b"\0"
+_PADDING: Final = b"\0\0\0"
+"""After a text, and between texts: neither belongs to a word."""
+_MIN_SHARE: Final = 0.7
 _ESCAPE: Final = b"\\u"
 _CALL: Final = b'"function_call"'
 _CALL_OUTPUT: Final = b'"function_call_output"'
@@ -34,20 +38,36 @@ _ANY: Final = msgspec.json.Decoder()
 class SearchedTexts:
     """The searched texts of some records, with what is counted in them."""
 
-    def __init__(self, params: Sequence[Params], responses: Sequence[Response], signer: Signer) -> None:
-        self._parts: list[tuple[Any, Any, Any]] = [
-            (own.instructions, own.input, response.output) for own, response in zip(params, responses, strict=True)
-        ]
-        self.output_sizes = [len(parts[2]) for parts in self._parts]
-        self.signatures = self._sign(signer)
+    def __init__(
+        self, params: Sequence[Params], responses: Sequence[Response], whole: Batch | None, signer: Signer
+    ) -> None:
+        """`whole`: the lines of these records, if there are no others among them."""
+        self._inputs = [own.input for own in params]
+        self._instructions = [own.instructions for own in params]
+        self._outputs = [own.output for own in responses]
+        self.output_sizes = list(map(len, self._outputs))
+        self.signatures = self._sign(whole, signer)
         """One row each, also with the characters that escapes stand for."""
 
-    def _sign(self, signer: Signer) -> NDArray[np.uint8]:
-        signatures, escaped = signer.sign(self._parts)
+    def _sign(self, whole: Batch | None, signer: Signer) -> NDArray[np.uint8]:
+        batch = whole if whole is not None and self._is_most_of(whole) else self._join(range(len(self._outputs)))
+        signatures, escaped = signer.sign(batch)
         if escaped:
-            decoded, _ = signer.sign([(searched(*self._parts[number]),) for number in escaped])
+            decoded, _ = signer.sign(self._join(escaped, decode=True))
             signatures[escaped] |= decoded
         return signatures
+
+    def _is_most_of(self, whole: Batch) -> bool:
+        """Whether lines are little more than the searched texts: then the texts need not be copied out of them."""
+        return sum(self.output_sizes) + sum(map(len, self._inputs)) > whole.size_bytes * _MIN_SHARE
+
+    def _parts(self, number: int) -> tuple[Any, Any, Any]:
+        return self._instructions[number], self._inputs[number], self._outputs[number]
+
+    def _join(self, numbers: Sequence[int], *, decode: bool = False) -> Batch:
+        """The texts of some records one after the other, perhaps with escaped characters decoded."""
+        join = searched if decode else _join_parts
+        return Batch.of([join(*self._parts(number)) + _PADDING for number in numbers])
 
     def count_calls(self) -> tuple[list[int | None], list[int]]:
         """Turns and tool calls of each trajectory. Only those whose signature allows a call are looked through."""
@@ -56,7 +76,7 @@ class SearchedTexts:
         columns = self.signatures.T
         may_call = match_parts(lambda byte: columns[byte].tobytes(), _CALL_BITS, len(turns))
         for number in may_call.nonzero()[0].tolist():
-            turns[number], calls[number] = _count_calls(bytes(self._parts[number][2]))
+            turns[number], calls[number] = _count_calls(bytes(self._outputs[number]))
         return turns, calls
 
 
@@ -67,9 +87,13 @@ def _count_calls(output: bytes) -> tuple[int | None, int]:
     return 1 + output.count(_CALL_OUTPUT), output.count(_CALL)
 
 
+def _join_parts(*parts: Any) -> bytes:
+    return _GAP.join(parts)
+
+
 def searched(*parts: Any) -> bytes:
     """The JSON text that a search covers, with escaped characters decoded."""
-    text = _GAP.join(parts)
+    text = _join_parts(*parts)
     return text if _ESCAPE not in text else encode_json([_ANY.decode(part) for part in parts if bytes(part)])
 
 

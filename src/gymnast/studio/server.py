@@ -63,6 +63,8 @@ class StudioApp:
             return
         except Refusal as refusal:
             reply = _error(refusal.status, refusal.what, refusal.hint)
+        except asyncio.CancelledError:  # the server stops, and this page took too long
+            reply = _error(503, "the studio is stopping", None)
         await _send(send, reply, headers)
 
     async def _reply(self, scope: AsgiScope, headers: Mapping[str, str], receive: Receive) -> Reply:

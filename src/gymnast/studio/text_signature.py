@@ -8,14 +8,14 @@ words of a search. docs/architecture.md says why this is not FTS5.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
+
+    from gymnast.studio.line_files import Batch
 
     Bytes = NDArray[np.uint8]
 
@@ -29,9 +29,9 @@ _SPREAD_THIRD: Final = 109 << 8
 _BATCH_BYTES: Final = 1 << 17
 """Texts hashed at once: their arrays stay in the processor's cache."""
 _MAX_ROWS: Final = 64
-_BACKSLASH: Final = ord("\\")
-_UNICODE: Final = ord("u")
+_MIN_PAIRS: Final = 2
 _ESCAPE: Final = b"\\u"
+_ESCAPE_PAIR: Final = np.uint16(int.from_bytes(_ESCAPE, "little"))
 
 
 def hash_trigram(first: int, second: int, third: int) -> int:
@@ -46,57 +46,64 @@ class Signer:
         self._flags = np.empty((_MAX_ROWS, BITS), np.uint8)
         self._scratch = _Scratch(_BATCH_BYTES)
 
-    def sign(self, texts: Sequence[Sequence[Any]]) -> tuple[Bytes, list[int]]:
-        """The signatures of JSON texts in parts, one row each, and which of them have escaped characters."""
-        signatures = np.empty((len(texts), SIZE_BYTES), np.uint8)
+    def sign(self, batch: Batch) -> tuple[Bytes, list[int]]:
+        """The signatures of JSON texts, one row each, and which of them may have escaped characters.
+
+        The last three bytes of a text are not searched.
+        """
+        text, starts, ends = batch.data, batch.starts.tolist(), batch.ends.tolist()
+        signatures = np.empty((len(starts), SIZE_BYTES), np.uint8)
         escaped: list[int] = []
-        sizes = [sum(map(len, parts)) + len(parts) - 1 for parts in texts]
-        start = size = 0
-        for number, own_size in enumerate(sizes, 1):
-            size += own_size + 2
-            if size >= _BATCH_BYTES or number - start == _MAX_ROWS or number == len(texts):
-                flags = self._flags[: number - start]
-                flags.fill(0)
-                escaped += [start + row for row in self._set_flags(flags, texts[start:number], sizes[start:number])]
-                signatures[start:number] = np.packbits(flags, axis=1)
-                start, size = number, 0
+        first = 0
+        while first < len(starts):
+            base, last = starts[first] & ~1, first + 1
+            while last < len(starts) and last - first < _MAX_ROWS and ends[last] - base <= _BATCH_BYTES:
+                last += 1
+            flags = self._flags[: last - first]
+            flags.fill(0)
+            if self._set_flags(flags, text, starts[first:last], ends[first:last]):
+                escaped += [number for number in range(first, last) if _ESCAPE in text[starts[number] : ends[number]]]
+            signatures[first:last] = np.packbits(flags, axis=1)
+            first = last
         return signatures, escaped
 
-    def _set_flags(self, flags: Bytes, texts: Sequence[Sequence[Any]], sizes: Sequence[int]) -> list[int]:
-        """Set the flags of some texts, and return which of them have escaped characters."""
-        # A zero between the parts of a text, two between texts: neither belongs to a word.
-        joined = b"\0".join([part for parts in texts for part in (*parts, b"")] + [b"\0"])
-        scratch = self._scratch if len(joined) <= self._scratch.size_bytes else _Scratch(len(joined))
-        hashes = scratch.hash(joined)
-        start = 0
-        for row, size in zip(flags, sizes, strict=True):
-            end = start + size
-            row[hashes[(start + 1) // 2 : max(0, end - 1) // 2]] = 1
-            start = end + 2
-        if b"\\" not in joined:
-            return []
-        characters = np.frombuffer(joined, np.uint8)
-        escapes = np.flatnonzero(characters[:-1] == _BACKSLASH)
-        if not (characters[escapes + 1] == _UNICODE).any():
-            return []
-        return [number for number, parts in enumerate(texts) if any(_ESCAPE in bytes(part) for part in parts)]
+    def _set_flags(self, flags: Bytes, text: bytes, starts: list[int], ends: list[int]) -> bool:
+        """Set the flags of some texts, and return whether they have escaped characters."""
+        base = starts[0] & ~1
+        count = min((ends[-1] - base + 1) // 2 + 1, (len(text) - base) // 2)
+        if count < _MIN_PAIRS:
+            return False
+        scratch = self._scratch if count <= self._scratch.pairs else _Scratch(2 * count)
+        hashes = scratch.hash(np.frombuffer(text, "<u2", count, base))
+        for row, start, end in zip(flags, starts, ends, strict=True):
+            row[hashes[(start - base + 1) // 2 : (end - base - 1) // 2]] = 1
+        return scratch.has_escape(text, base, count)
 
 
 class _Scratch:
     """Arrays for the hashes of a text of some size."""
 
     def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        pairs = size_bytes // 2
-        self._folded = np.empty(pairs, np.uint16)
-        self._hashes = np.empty(pairs, np.uint16)
-        self._indexes = np.empty(pairs, np.intp)
+        self.pairs = size_bytes // 2
+        self._folded = np.empty(self.pairs, np.uint16)
+        self._hashes = np.empty(self.pairs, np.uint16)
+        self._indexes = np.empty(self.pairs, np.intp)
+        self._is_escape = np.empty(self.pairs, np.bool_)
 
-    def hash(self, text: bytes) -> NDArray[np.intp]:
-        """The bits of the trigrams at even positions; valid until the next call."""
-        count = len(text) // 2
-        folded, hashes, indexes = self._folded[:count], self._hashes[:count], self._indexes[: max(0, count - 1)]
-        np.bitwise_and(np.frombuffer(text, "<u2", count), _FOLD, out=folded)
+    def has_escape(self, text: bytes, start: int, pairs: int) -> bool:
+        """Whether a text has a character that is escaped as a number, in these pairs of bytes."""
+        is_escape = self._is_escape[:pairs]
+        for offset, count in ((start, pairs), (start + 1, pairs - 1)):
+            np.equal(np.frombuffer(text, "<u2", count, offset), _ESCAPE_PAIR, out=is_escape[:count])
+            if is_escape[:count].any():
+                return True
+        return False
+
+    def hash(self, text: NDArray[np.uint16]) -> NDArray[np.intp]:
+        """The bits of the trigrams at even positions of a text in pairs of bytes; valid until the next call."""
+        count = len(text)
+        folded, hashes, indexes = self._folded[:count], self._hashes[:count], self._indexes[: count - 1]
+        np.bitwise_and(text, _FOLD, out=folded)
         np.multiply(folded, _SPREAD, out=hashes)
         np.multiply(folded, _SPREAD_THIRD, out=folded)
         hashes[:-1] += folded[1:]

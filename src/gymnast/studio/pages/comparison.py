@@ -55,6 +55,14 @@ def compare_page(entries: Sequence[Entry], params: JsonObject) -> JsonObject:
     }
 
 
+def same_task(entry: Entry, other: Entry, task: int) -> int | None:
+    """The task of another run with the same content; by its index if a run has no inputs. None if there is none."""
+    (view, _), (second, _) = entry.view(), other.view()
+    by_index = not (view.has_inputs and second.has_inputs)
+    changes, _, _ = match_tasks(view.loaded, second.loaded, by_index=by_index)
+    return next((change.task_b for change in changes if change.task_a == task), None)
+
+
 def _size_of_change(row: JsonObject) -> float:
     return max((abs(own) for own in row["differences"] if own is not None), default=-1.0)
 

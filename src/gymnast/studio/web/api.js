@@ -82,6 +82,7 @@ export const api = {
       ? JSON.stringify(await get("rollout", { run, task, rollout }), null, 2)
       : (await request(`api/rollout/raw?${queryOf({ run, task, rollout })}`)).text(),
   compare: (params, signal) => patiently(() => get("compare", params, signal), signal),
+  sameTask: (run, task, other, signal) => patiently(() => get("task/same", { run, task, other }, signal), signal),
   doctor: (run, signal) => patiently(() => get("doctor", { run }, signal), signal),
   annotations: (run, signal) => get("annotations", { run }, signal),
   control: (run, command, argument = null) => post("control", { run, command, argument }),

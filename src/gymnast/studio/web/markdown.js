@@ -203,7 +203,7 @@ function inline(text, depth = 0) {
     const at = match.index;
     const span = readSpan(text, at, depth, missing) ?? readLink(text, at, depth, missing) ?? readEscape(text, at);
     if (!span) continue;
-    nodes.push(text.slice(from, at), span.node);
+    nodes.push(text.slice(from, at - (span.before ?? 0)), span.node);
     from = span.next;
     STARTS.lastIndex = from;
   }
@@ -239,6 +239,7 @@ function readLink(text, at, depth, missing) {
   if (end < 0 || end - middle > 1000) return null;
   const isImage = text[at - 1] === "!";
   return {
+    before: isImage ? 1 : 0,
     node: make(
       "span",
       {},

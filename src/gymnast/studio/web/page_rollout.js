@@ -14,6 +14,7 @@ import { tokensView } from "./tokens.js";
 import { clipped, factList, markFound, promptBlock, toolsBlock, transcriptNodes, unfoldAll } from "./transcript.js";
 
 const STAGE_TONES = { model: 0, verify: 2, tool: 4, tools: 4, seed: 5, open: 5, agent: 3, wait: 5 };
+const MAX_OTHER_RUNS = 12;
 const VIEWS = [
   ["transcript", "Transcript"],
   ["tokens", "Tokens"],
@@ -182,9 +183,10 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
 
   function sideMenu(others) {
     const rest = others.filter((other) => other.rollout !== rollout);
+    const inOtherRuns = make("div", {});
     return make(
       "details",
-      { class: "menu" },
+      { class: "menu", ontoggle: (event) => event.target.open && !inOtherRuns.hasChildNodes() && listRuns(inOtherRuns) },
       make("summary", {}, "Side by side"),
       make(
         "div",
@@ -196,8 +198,21 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
                 link(hashOf(["side"], { run, task, rollout, rollout2: other.rollout }), {}, `with rollout ${other.rollout} (${outcomeText(other)})`),
               )
           : make("span", { class: "quiet" }, "This task has one rollout."),
-        IS_STATIC ? null : link(hashOf(["compare"], { run }), {}, "with another run…"),
+        inOtherRuns,
+        IS_STATIC ? null : link(hashOf(["compare"], { run }), {}, "Compare whole runs…"),
       ),
+    );
+  }
+
+  // The same task in other runs, those with the same agents first.
+  async function listRuns(node) {
+    if (IS_STATIC) return;
+    const { runs } = await api.runs(signal);
+    const agents = new Set(runs.find((own) => own.id === run)?.agents ?? []);
+    const isAlike = (own) => Number((own.agents ?? []).some((name) => agents.has(name)));
+    const others = runs.filter((own) => own.id !== run && own.scored > 0).sort((a, b) => isAlike(b) - isAlike(a));
+    node.replaceChildren(
+      ...others.slice(0, MAX_OTHER_RUNS).map((own) => link(hashOf(["side"], { run, task, rollout, run2: own.id }), {}, `with this task in ${own.id}`)),
     );
   }
 

@@ -9,7 +9,8 @@ import { promptBlock, transcriptNodes } from "./transcript.js";
 
 export function sidePage({ node, params, signal, setTrail, reload }) {
   const sides = sidesOf(params);
-  if (!sides.every((side) => isIndex(side.task) && (side.rollout === null || isIndex(side.rollout)))) return wrongAddress(node, setTrail, "two rollouts");
+  const isKnown = (value) => value === null || isIndex(value);
+  if (!isIndex(sides[0].task) || !sides.every((side) => isKnown(side.task) && isKnown(side.rollout))) return wrongAddress(node, setTrail, "two rollouts");
   setTrail([[sides[0].run, runLink(sides[0].run)], [`Task ${sides[0].task}`, taskLink(sides[0].run, sides[0].task)], ["Side by side"]]);
   node.append(loading("Loading both rollouts"));
   load();
@@ -43,8 +44,12 @@ export function sidePage({ node, params, signal, setTrail, reload }) {
     );
   }
 
-  // From a comparison, the first recorded rollout of the task stands for it.
+  // Of another run, the task with the same content; the first recorded rollout of a task stands for it.
   async function ready(side) {
+    if (side.task === null) {
+      side.task = (await api.sameTask(sides[0].run, sides[0].task, side.run, signal)).task;
+      if (side.task === null) throw new Error(`${side.run} has no results of this task.`);
+    }
     if (side.rollout !== null) return side;
     const answer = await api.rollouts({ run: side.run, f: [`task=${side.task}`], size: 1 }, signal);
     side.rollout = answer.rows[0]?.rollout ?? 0;
@@ -56,9 +61,10 @@ export function sidePage({ node, params, signal, setTrail, reload }) {
 function sidesOf(params) {
   const number = (name) => (params.get(name) === null ? null : Number(params.get(name)));
   const [run, task] = [params.get("run"), Number(params.get("task") ?? NaN)];
+  const other = params.get("run2") ?? run;
   return [
     { run, task, rollout: number("rollout") },
-    { run: params.get("run2") ?? run, task: number("task2") ?? task, rollout: number("rollout2") },
+    { run: other, task: number("task2") ?? (other === run ? task : null), rollout: number("rollout2") },
   ];
 }
 
@@ -101,11 +107,11 @@ function rolloutChoice(data, which) {
 }
 
 function column(side, { data, error }, marks, { at: which, withPrompt }) {
-  const title = `Task ${side.task}, rollout ${side.rollout ?? 0}`;
+  const title = side.task === null ? "The same task" : `Task ${side.task}, rollout ${side.rollout ?? 0}`;
   const name = make(
     "div",
     { class: "panel-head" },
-    make("h2", {}, link(rolloutLink(side.run, side.task, side.rollout ?? 0), {}, title)),
+    make("h2", {}, side.task === null ? title : link(rolloutLink(side.run, side.task, side.rollout ?? 0), {}, title)),
     make("span", { class: "meta" }, side.run),
   );
   if (error) return make("section", {}, name, statePage("Not on record", error.message));

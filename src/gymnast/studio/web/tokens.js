@@ -37,7 +37,7 @@ export function tokensView(tokens, onFull) {
       { class: "legend" },
       sources.map((source) => make("span", {}, make("i", { class: `swatch ${sourceClass(source)}` }), source)),
       hasLogprobs ? make("span", {}, "likely", make("i", { class: "token-scale" }), "surprising") : null,
-      make("span", {}, `Point at a token, or focus a call and use the arrow keys, for its id${hasLogprobs ? ", logprob" : ""}${hasChoices ? " and alternatives" : ""}.`),
+      make("span", {}, `Point at a token, or focus a call and use the arrow keys, for its ${listOf("id", hasLogprobs && "logprob", hasChoices && "alternatives")}.`),
     ),
     tokens.calls.map((call) => callBlock(call, tokens.has_text ? (tokens.texts ?? {}) : null, onFull, card)),
     card.node,
@@ -132,6 +132,7 @@ function tokenNode(token, asText) {
   return node;
 }
 
+const listOf = (...names) => new Intl.ListFormat("en").format(names.filter(Boolean));
 const percent = (logprob) => `${Number((100 * Math.exp(logprob)).toPrecision(3))}%`;
 const quoted = (text) => JSON.stringify(plainText(text));
 
