@@ -190,9 +190,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(rows, indent=2))
         return
-    print(
-        f"{'':<10} {'rollouts/CPU s':>14} {'CPU us each':>12} {'ratio':>7} {'own share':>10} {'of tracker':>16}  bar"
-    )
+    print(f"{'':<10} {'rollouts/CPU s':>14} {'CPU us each':>12} {'ratio':>7} {'own share':>10} {'of tracker':>16}  bar")
     for row in rows:
         share, bar = row["share"], row["bar"]
         verdict = "" if bar is None else f"<= {bar:.0%} " + ("met" if share <= bar else "MISSED")
