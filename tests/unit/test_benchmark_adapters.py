@@ -70,6 +70,15 @@ def prepare(name: str, hub: LocalHub, tmp_path: Path) -> tuple[list[dict[str, An
     return read_jsonl(tasks), origin
 
 
+@pytest.mark.parametrize("name", ["gpqa_diamond", "mmlu_pro", "ifeval", "livecodebench_v5", "livecodebench_v6"])
+def test_benchmarks_whose_own_code_differs_from_the_default_scoring_use_the_strict_one(
+    name: str, tmp_path: Path
+) -> None:
+    """IFEval: with the default scoring an empty reply followed "no commas"."""
+    overrides = find_benchmark(name, Roots((), tmp_path)).definition.overrides
+    assert any(override.endswith(".scoring=strict") for override in overrides)
+
+
 def test_every_built_in_benchmark_has_rows_of_our_own() -> None:
     names = {path.stem for path in (BUILTIN / "benchmarks").glob("*.yaml")}
     assert names - REPOSITORIES.keys() <= {"aime24", "gsm8k"}, "those have tests of their own"

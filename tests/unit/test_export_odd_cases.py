@@ -103,6 +103,28 @@ def test_images_stay_in_their_place(tmp_path: Path, target: str, part: dict[str,
     assert row["messages"][0]["content"] == [{"type": "text", "text": "what?"}, part]
 
 
+def test_arguments_with_line_breaks_stay_in_one_row_and_spaces_make_no_difference_to_duplicates(tmp_path: Path) -> None:
+    written = ['{"at": [1, 2]}', '{"at":[1,2]}', '{\n "at":\r\n [1, 2]}']
+    answers = [rollout(0, number, 1.0, [calls("look", text), says("x")]) for number, text in enumerate(written)]
+    run = write_run(tmp_path / "r", answers)
+    assert export(run, tmp_path / "all").manifest["counts"]["rows"] == len(rows(tmp_path / "all")) == 3
+    assert export(run, tmp_path / "once", dedup=True).manifest["counts"]["rows"] == 1
+
+
+@pytest.mark.parametrize("more", [{}, {"best_of": 9}], ids=["one pass", "two passes"])
+def test_fields_of_authors_are_complete_whatever_other_records_have(tmp_path: Path, more: dict[str, Any]) -> None:
+    own: list[dict[str, Any]] = [
+        {"a": 1},
+        {"b": [1.0, None], "a": "é"},
+        {"truncated": "no", "terminated": None},
+        {},
+        {"reward_note": {"a": {}}, "b": 0},
+    ]
+    run = write_run(tmp_path / "r", [rollout(0, number, **fields) for number, fields in enumerate(own)])
+    export(run, tmp_path / "o", "jsonl", **more)
+    assert [row["fields"] for row in rows(tmp_path / "o")] == own
+
+
 def test_images_in_typed_columns(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     image = {"type": "input_image", "image_url": IMAGE}

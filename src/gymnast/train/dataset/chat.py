@@ -37,6 +37,9 @@ _ITEMS: Final = msgspec.json.Decoder(list[Item]).decode
 _PARAMS: Final = msgspec.json.Decoder(Params).decode
 _ROW: Final = msgspec.json.Decoder(_Row).decode
 _TEXT: Final = msgspec.json.Decoder(str).decode
+_RAW: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_ASSISTANT: Final = b',{"role":"assistant","content":'
+_CONTENT: Final = b',"content":'
 
 
 class NotChatError(Exception):
@@ -58,7 +61,7 @@ class ChatStyle:
     """The content of each message as a text with JSON: some have a list of parts."""
 
 
-class Chat(NamedTuple):
+class Chat(msgspec.Struct, frozen=True, gc=False):
     """A rollout as chat. Messages are JSON objects joined by commas."""
 
     prompt: bytes
@@ -86,17 +89,27 @@ class _Prompt(NamedTuple):
     dropped_reasoning: bool
 
 
-class _Turns:
+class _Recent(msgspec.Struct, frozen=True, gc=False):
+    """A prompt and what it was converted from."""
+
+    params: bytes
+    instructions: bytes
+    tools: bytes
+    prompt: _Prompt
+
+
+class _Turns(msgspec.Struct, gc=False):
     """Messages under construction: pieces of JSON that are joined once."""
 
-    __slots__ = ("count", "dropped_reasoning", "last_assistant", "names", "pieces", "seen", "through_assistant")
-
-    def __init__(self, *, compares: bool) -> None:
-        self.pieces: list[Any] = []
-        self.seen: list[Any] | None = [] if compares else None
-        self.names: dict[bytes, bytes] = {}
-        self.count = self.last_assistant = self.through_assistant = 0
-        self.dropped_reasoning = False
+    seen: list[Any] | None
+    """What the messages say, without ids, if they are compared."""
+    pieces: list[Any] = []
+    tool_heads: dict[bytes, bytes] = {}
+    """By the id of a call: how the message with its result goes on after the id."""
+    count: int = 0
+    last_assistant: int = 0
+    through_assistant: int = 0
+    dropped_reasoning: bool = False
 
 
 class ChatReader:
@@ -110,7 +123,12 @@ class ChatReader:
         self.has_parts = False
         """Whether a message had content that is not text."""
         self._compares = compares
+        self._convert_arguments = _arguments_as_text if style.arguments == "text" else _arguments_as_object
+        self._escapes = style.escaped_content
+        self._reasoning = style.reasoning
+        self._recent: dict[int, _Recent] = {}
         self._prompts: dict[tuple[bytes, bytes, bytes], _Prompt] = {}
+        self._heads: dict[bytes, tuple[bytes, bytes]] = {}
 
     def read(self, record: Record) -> Chat:
         """The chat of a record. Raises NotChatError with the reason."""
@@ -118,16 +136,20 @@ class ChatReader:
         if response is None or response.output is None:
             raise NotChatError("unusual_transcript" if record.is_unusual else "no_transcript")
         try:
-            prompt = self._prompt(bytes(record.params), bytes(response.instructions), bytes(response.tools))
+            prompt = self._prompt_of_task(
+                record.task, bytes(record.params), bytes(response.instructions), bytes(response.tools)
+            )
             turns = self._turns(response.output, compares=self._compares)
         except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
             raise NotChatError("unusual_transcript") from error
         if not turns.last_assistant:
             raise NotChatError("no_assistant_turn")
-        del turns.pieces[turns.through_assistant :]  # what follows the last turn of the model is not trained on
+        pieces = turns.pieces
+        del pieces[turns.through_assistant :]  # what follows the last turn of the model is not trained on
+        pieces[0] = pieces[0][1:]  # a comma
         return Chat(
             prompt.messages,
-            b"".join(turns.pieces)[1:],
+            b"".join(pieces),
             prompt.tools,
             prompt.digest,
             _digest(turns.seen) if turns.seen is not None else b"",
@@ -143,6 +165,16 @@ class ChatReader:
         except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
             raise NotChatError("unusual_transcript") from error
         return prompt.messages, prompt.tools
+
+    def _prompt_of_task(self, task: int, params: bytes, instructions: bytes, tools: bytes) -> _Prompt:
+        """The prompt of a record. Comparing with the task's last one costs less than a hash of all of it."""
+        recent = self._recent.get(task)
+        if recent is None or recent.params != params or recent.tools != tools or recent.instructions != instructions:
+            if len(self._recent) >= _CACHED:
+                self._recent.clear()
+            recent = _Recent(params, instructions, tools, self._prompt(params, instructions, tools))
+            self._recent[task] = recent
+        return recent.prompt
 
     def _prompt(self, params: bytes, instructions: bytes, tools: bytes) -> _Prompt:
         """What create params mean; the response repeats the instructions and tools if the params have none."""
@@ -171,7 +203,7 @@ class ChatReader:
         return _Prompt(messages, count, digest, converted, turns.dropped_reasoning)
 
     def _turns(self, items: list[Item], *, compares: bool) -> _Turns:
-        turns = _Turns(compares=compares)
+        turns = _Turns([] if compares else None)
         texts: list[Any] = []
         reasons: list[Any] = []
         calls: list[Any] = []
@@ -184,64 +216,71 @@ class ChatReader:
             elif item.role == "assistant" and kind in _MESSAGE:
                 texts += _texts(item.content) or _refusals(item.content) or (_EMPTY,)
             else:
-                if texts or reasons or calls:
+                if calls or texts or reasons:
                     self._add_assistant(turns, texts, reasons, calls)
                     texts, reasons, calls = [], [], []
                 if kind == "function_call_output":
                     self._add_tool(turns, item)
                 else:
                     self._add_other(turns, item)
-        if texts or reasons or calls:
+        if calls or texts or reasons:
             self._add_assistant(turns, texts, reasons, calls)
         return turns
 
     def _add_assistant(self, turns: _Turns, texts: list[Any], reasons: list[Any], calls: list[Any]) -> None:
-        style, pieces = self.style, turns.pieces
-        text = texts[0] if len(texts) == 1 else _join(texts)
-        reasoning = None
-        if reasons:
-            reasoning = reasons[0] if len(reasons) == 1 else _join(reasons)
-            if reasoning is _EMPTY:
-                reasoning = None
-            elif style.reasoning == "inline":
-                text = b'"<think>' + bytes(reasoning)[1:-1] + b"</think>" + bytes(text)[1:]
-            elif style.reasoning == "drop":
-                turns.dropped_reasoning = True
-        pieces += (b',{"role":"assistant","content":', self._escape(text) if style.escaped_content else text)
-        if reasoning is not None and style.reasoning == "field":
+        pieces, seen = turns.pieces, turns.seen
+        text = (texts[0] if len(texts) == 1 else _join(texts)) if texts else _EMPTY
+        reasoning = (reasons[0] if len(reasons) == 1 else _join(reasons)) if reasons else _EMPTY
+        if reasoning is not _EMPTY and self._reasoning != "field":
+            text = self._without_field(turns, text, reasoning)
+        pieces += (_ASSISTANT, self._escape(text) if self._escapes else text)
+        if reasoning is not _EMPTY and self._reasoning == "field":
             pieces += (b',"reasoning_content":', reasoning)
         if calls:
             calls[0] = b',"tool_calls":[{"id":'
+            calls.append(b"]}")
             pieces += calls
-            pieces.append(b"]}")
         else:
             pieces.append(b"}")
-        if turns.seen is not None:
-            turns.seen += (b"assistant", text, reasoning or b"", *_without_ids(calls))
+        if seen is not None:
+            seen += (b"assistant", text, b"" if reasoning is _EMPTY else reasoning, *_without_ids(calls))
         turns.last_assistant = turns.count = turns.count + 1
         turns.through_assistant = len(pieces)
 
+    def _without_field(self, turns: _Turns, text: Any, reasoning: Any) -> Any:
+        """The text of a message whose reasoning has no field of its own."""
+        if self._reasoning == "inline":
+            return b'"<think>' + bytes(reasoning)[1:-1] + b"</think>" + bytes(text)[1:]
+        turns.dropped_reasoning = True
+        return text
+
     def _add_call(self, turns: _Turns, calls: list[Any], item: Item) -> None:
         call_id, name = bytes(item.call_id), bytes(item.name)
+        call_head, tool_head = self._heads.get(name) or self._make_heads(name)
+        if not call_id or call_id[0] != _QUOTE:
+            call_id = b'"call_%d"' % len(turns.tool_heads)
+        turns.tool_heads[call_id] = tool_head
+        calls += (b',{"id":', call_id, call_head, self._convert_arguments(item.arguments), b"}}")
+
+    def _make_heads(self, name: bytes) -> tuple[bytes, bytes]:
+        """What follows the id in a call of a tool, and in the message with its result."""
         if name[:1] != b'"':
             raise NotChatError("unusual_transcript")
-        if call_id[:1] != b'"':
-            call_id = b'"call_%d"' % len(turns.names)
-        turns.names[call_id] = name
-        head = b',"type":"function","function":{"name":' + name + b',"arguments":'
-        calls += (b',{"id":', call_id, head, self._arguments(item.arguments), b"}}")
+        if len(self._heads) >= _CACHED:
+            self._heads.clear()
+        tool_head = b',"name":' + name + _CONTENT if self.style.tool_names else _CONTENT
+        heads = b',"type":"function","function":{"name":' + name + b',"arguments":', tool_head
+        self._heads[name] = heads
+        return heads
 
     def _add_tool(self, turns: _Turns, item: Item) -> None:
         call_id, content = bytes(item.call_id), item.output
-        if call_id[:1] != b'"':
+        if not call_id or call_id[0] != _QUOTE:
             call_id = _EMPTY
-        if self.style.escaped_content or memoryview(content or b" ")[0] != _QUOTE:
+        if not content or self._escapes or memoryview(content)[0] != _QUOTE:
             content = self._escape(self._content(bytes(content)))
-        head = b',{"role":"tool","tool_call_id":' + call_id
-        name = turns.names.get(call_id)
-        if name is not None and self.style.tool_names:
-            head += b',"name":' + name
-        turns.pieces += (head, b',"content":', content, b"}")
+        head = turns.tool_heads.get(call_id, _CONTENT)
+        turns.pieces += (b',{"role":"tool","tool_call_id":', call_id, head, content, b"}")
         if turns.seen is not None:
             turns.seen += (b"tool", content)
         turns.count += 1
@@ -258,22 +297,6 @@ class ChatReader:
             turns.seen += (role.encode(), content)
         turns.count += 1
 
-    def _arguments(self, raw: msgspec.Raw) -> Any:
-        """The arguments of a call; those that are not a JSON object stay the text that the model wrote."""
-        if not raw:
-            return b'"{}"' if self.style.arguments == "text" else b"{}"
-        if memoryview(raw)[0] != _QUOTE:  # not the contract's text: keep the value
-            return raw if self.style.arguments == "object" else orjson.dumps(bytes(raw).decode())
-        if self.style.arguments == "text":
-            return raw
-        text = _TEXT(raw).strip() or "{}"
-        if text[0] != "{":
-            return raw
-        try:
-            return msgspec.json.format(text.encode(), indent=-1)  # numbers of any size stay as written
-        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-            return raw
-
     def _content(self, data: bytes) -> bytes:
         """Text as a JSON string, also if it comes in parts; with images, the list of parts."""
         if data[:1] == b'"':
@@ -285,8 +308,9 @@ class ChatReader:
     def _parts(self, parts: list[Part]) -> bytes:
         if all(part.text for part in parts):
             return _join([part.text for part in parts])
+        converted = b"[" + b",".join(map(self._part, parts)) + b"]"
         self.has_parts = True
-        return b"[" + b",".join(map(self._part, parts)) + b"]"
+        return converted
 
     def _escape(self, content: Any) -> Any:
         return orjson.dumps(bytes(content).decode()) if self.style.escaped_content else content
@@ -319,6 +343,32 @@ class ChatReader:
         return b"[" + b",".join(converted) + b"]"
 
 
+def _arguments_as_text(raw: msgspec.Raw) -> Any:
+    """The arguments of a call as a text with JSON."""
+    if raw and memoryview(raw)[0] == _QUOTE:
+        return raw
+    return orjson.dumps(bytes(raw).decode() or "{}")
+
+
+def _arguments_as_object(raw: msgspec.Raw) -> Any:
+    """The arguments of a call; those that are not a JSON object stay the text that the model wrote."""
+    if not raw:
+        return b"{}"
+    try:
+        text = _TEXT(raw)
+    except msgspec.ValidationError:  # not the contract's text: keep the value
+        return raw
+    if text[:1] != "{":
+        text = text.strip() or "{}"
+        if text[0] != "{":
+            return raw
+    try:
+        value = _RAW(text.encode())  # as written, with numbers of any size
+        return _compact(value) if "\n" in text or "\r" in text else value
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return raw
+
+
 def _texts(content: list[Part] | str | None) -> list[Any]:
     """The texts of content, as JSON strings."""
     if not content:
@@ -347,7 +397,13 @@ def _first(*values: bytes) -> bytes:
 
 def _without_ids(calls: list[Any]) -> list[Any]:
     """The names and arguments of calls: each is five pieces, the second of them its id."""
-    return [piece for number, piece in enumerate(calls) if number % 5 in (2, 3)]
+    heads, arguments = calls[2::5], calls[3::5]
+    return [*heads, *map(_compact, arguments)]
+
+
+def _compact(value: Any) -> bytes:
+    """JSON without spaces between its values."""
+    return msgspec.json.format(bytes(value), indent=-1)
 
 
 def _digest(parts: list[Any]) -> bytes:

@@ -25,8 +25,8 @@ from gymnast.train.dataset.card import render_card
 from gymnast.train.dataset.chat import ChatReader, NotChatError
 from gymnast.train.dataset.files import CARD, MANIFEST, SHARD_BYTES, DataFile, DatasetFolder
 from gymnast.train.dataset.index import Entry, Filters, Index, Indexer, RolloutFacts, facts_of, open_runs, read_lines
-from gymnast.train.dataset.records import decode_record
-from gymnast.train.dataset.rows import Layout, RowMaker, task_row
+from gymnast.train.dataset.records import WholeRecordDecoder, decode_record
+from gymnast.train.dataset.rows import Layout, RowMaker, is_other_field, task_row
 from gymnast.train.dataset.schema import columns_of
 from gymnast.train.dataset.select import PairRules, assign_splits, select_best, select_pairs
 
@@ -105,8 +105,18 @@ def export_dataset(request: ExportRequest, scrubber: Scrubber) -> ExportResult:
         return _export(request, scrubber, _read_earlier(request))
 
 
+class _PartsFoundError(Exception):
+    """A message has content that is not text, for which typed columns have another form."""
+
+
 def _export(request: ExportRequest, scrubber: Scrubber, earlier: JsonObject | None) -> ExportResult:
-    export = _Export(request, scrubber)
+    try:
+        return _write(request, _Export(request, scrubber), earlier)
+    except _PartsFoundError:
+        return _write(request, _Export(request, scrubber, has_parts=True), earlier)
+
+
+def _write(request: ExportRequest, export: _Export, earlier: JsonObject | None) -> ExportResult:
     with DatasetFolder(
         request.output, request.container, export.scrubber, export.columns, request.shard_bytes
     ) as folder:
@@ -133,12 +143,16 @@ def _export(request: ExportRequest, scrubber: Scrubber, earlier: JsonObject | No
 class _Export:
     """One export: the index, the selection and the rows."""
 
-    def __init__(self, request: ExportRequest, scrubber: Scrubber) -> None:
+    def __init__(self, request: ExportRequest, scrubber: Scrubber, *, has_parts: bool = False) -> None:
         self.request = request
+        self._has_parts = has_parts
         self.scrubber = RowScrubber(scrubber)
         self._runs = open_runs(request.runs)
         layout, filters = request.layout, request.filters
         self._style = layout.style(request.reasoning)
+        self._is_typed = layout.is_typed
+        self._is_flat = request.format in CONTAINERS
+        self._decoder = WholeRecordDecoder(is_other_field)
         with_prompts = bool(request.splits) or request.needs_pairs
         converts = with_prompts or filters.dedup or filters.max_bytes is not None
         reader = ChatReader(self._style, compares=filters.dedup or request.needs_pairs) if converts else None
@@ -149,13 +163,17 @@ class _Export:
             with_prompts=with_prompts,
             with_digests=request.needs_pairs,
             finds_parts=layout.is_typed,
+            decode=self._decoder.decode if self._is_flat else decode_record,
         )
         indexer.is_stream = self._is_one_pass(indexer)
         self._indexer = indexer if indexer.is_stream else None
         self.index = indexer.index if self._indexer is not None else indexer.build()
-        if layout.is_typed and self.index.has_parts:
+        has_parts = has_parts or self.index.has_parts
+        if layout.is_typed and has_parts:
             self._style = replace(self._style, escaped_content=True)
         self._reader = ChatReader(self._style)
+        if self._indexer is not None and reader is not None:
+            self._indexer.reader = self._reader  # its chats are the ones that are written
         self._maker = RowMaker(layout, [run.name for run in self._runs])
         self._split_of = assign_splits(self.index, request.splits, request.seed) if request.splits else {}
         self.splits = list(request.splits) or ["train"]
@@ -166,7 +184,7 @@ class _Export:
     @property
     def columns(self) -> dict[str, Kind]:
         """The columns of the rows; final once all rows were made."""
-        has_parts = self.index.has_parts or self._reader.has_parts
+        has_parts = self._has_parts or self.index.has_parts or self._reader.has_parts
         return columns_of(self.request.format, has_parts=has_parts)
 
     def _is_one_pass(self, indexer: Indexer) -> bool:
@@ -174,7 +192,7 @@ class _Export:
         request = self.request
         is_rollout = request.format not in {"dpo", "rl"} and not request.needs_pairs
         depends = request.splits or request.best_of is not None or request.filters.dedup or indexer.needs_tasks
-        return is_rollout and not depends and not request.layout.is_typed
+        return is_rollout and not depends
 
     def rows(self) -> Iterator[tuple[str, bytes]]:
         """Every row with its split."""
@@ -198,8 +216,9 @@ class _Export:
 
     def _rollout_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         is_sft = self.request.format == "sft"
-        for _, number, record, line, known in self._entries():
-            chat = known or self._read(record)
+        for entry in self._entries():
+            number, record = entry.run, entry.record
+            chat = self._chat_of(entry)
             if chat is None:
                 continue
             if is_sft:
@@ -207,16 +226,18 @@ class _Export:
                 yield (number, record.task), self._maker.sft(chat, facts)
             else:
                 facts = facts_of(record, number, self._runs[number])
-                yield (number, record.task), self._maker.flat(chat, facts, line)
+                fields = self._decoder.other_fields(record, entry.line)
+                yield (number, record.task), self._maker.flat(chat, facts, fields)
 
     def _kto_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         threshold = self.request.threshold
         labels = self._pair_labels() if threshold is None else None
-        for position, number, record, _, known in self._entries(sorted(labels) if labels is not None else None):
-            chat = known or self._read(record)
+        for entry in self._entries(sorted(labels) if labels is not None else None):
+            record = entry.record
+            chat = self._chat_of(entry)
             if chat is not None:
-                facts = RolloutFacts(number, record.task, record.rollout, record.reward)
-                label = labels[position] if labels is not None else facts.reward >= (threshold or 0.0)
+                facts = RolloutFacts(entry.run, record.task, record.rollout, record.reward)
+                label = labels[entry.position] if labels is not None else facts.reward >= (threshold or 0.0)
                 yield (facts.run, facts.task), self._maker.kto(chat, facts, label=label)
 
     def _pair_labels(self) -> dict[int, bool]:
@@ -272,22 +293,32 @@ class _Export:
         if self._indexer is not None:
             yield from self._indexer.stream()
             return
+        decode = self._decoder.decode if self._is_flat else decode_record
         wanted = iter(self._chosen() if positions is None else positions)
         position = next(wanted, None)
         for number, run in enumerate(self._runs):
             if position is None:
                 return
-            for offset, line in read_lines(run.records):
+            offset = 0
+            for line in read_lines(run.records):
                 if position is None or self.index.run[position] != number:
                     break
                 if offset == self.index.offset[position]:
-                    yield Entry(position, number, decode_record(line, run.records.path, 0), line, None)
+                    yield Entry(position, number, decode(line, run.records.path, 0), line, None)
                     position = next(wanted, None)
+                offset += len(line)
 
     def _facts(self, position: int) -> RolloutFacts:
         index = self.index
         run, task, rollout = index.run[position], index.task[position], index.rollout[position]
         return RolloutFacts(run, task, rollout, index.reward[position])
+
+    def _chat_of(self, entry: Entry) -> Chat | None:
+        chat = entry.chat
+        if chat is None:
+            return self._read(entry.record)
+        self._check(chat)
+        return chat
 
     def _read(self, record: Record) -> Chat | None:
         try:
@@ -295,8 +326,14 @@ class _Export:
         except NotChatError as error:
             self.index.left_out[str(error)] += 1
             return None
-        self._reasoning_dropped += chat.dropped_reasoning
+        self._check(chat)
         return chat
+
+    def _check(self, chat: Chat) -> None:
+        """Count what a chat lacks. Raises if the columns cannot hold it."""
+        self._reasoning_dropped += chat.dropped_reasoning
+        if self._is_typed and self._reader.has_parts and not self._style.escaped_content:
+            raise _PartsFoundError
 
     # --- summary -----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,8 +18,9 @@ from gymnast.errors import DataError, UserError
 from gymnast.store.complete_records import complete_records
 from gymnast.store.labels import LabelFilter, read_labels
 from gymnast.store.paths import RunPaths
-from gymnast.train.dataset.chat import NotChatError
+from gymnast.train.dataset.chat import Chat, NotChatError
 from gymnast.train.dataset.records import (
+    Record,
     agent_of,
     decode_failed,
     decode_fields,
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 
     from gymnast.store.labels import Labels
     from gymnast.store.records import RecordFile
-    from gymnast.train.dataset.chat import Chat, ChatReader
-    from gymnast.train.dataset.records import Record
+    from gymnast.train.dataset.chat import ChatReader
     from gymnast.train.dataset.where import Where
 
 TRUNCATED: Final = "truncated"
@@ -62,7 +62,7 @@ class Filters:
     dedup: bool = False
 
 
-class RolloutFacts(NamedTuple):
+class RolloutFacts(msgspec.Struct, frozen=True, gc=False):
     """What is written next to a rollout's messages."""
 
     run: int
@@ -91,7 +91,7 @@ class RunSource:
     """Agents and models of the rollouts."""
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A rollout that was added to the index."""
 
     position: int
@@ -158,14 +158,11 @@ def open_runs(outputs: Sequence[Path]) -> list[RunSource]:
     return runs
 
 
-def read_lines(records: RecordFile) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file of records with their offsets."""
-    offset = 0
+def read_lines(records: RecordFile) -> Iterator[bytes]:
+    """The lines of a file of records."""
     try:
         with records.open() as stream:
-            for line in stream:
-                yield offset, line
-                offset += len(line)
+            yield from stream
     except OSError as error:
         raise DataError(f"cannot read the rollouts: {error.strerror or error}", where=str(records.path)) from error
 
@@ -182,12 +179,14 @@ class Indexer:
         with_prompts: bool = False,
         with_digests: bool = False,
         finds_parts: bool = False,
+        decode: Callable[[bytes, Path, int], Record] = decode_record,
     ) -> None:
         self.index = Index(runs)
+        self._decode = decode
         self.is_stream = False
         """Whether rollouts are only read once and not kept."""
         self._filters = filters
-        self._reader = reader
+        self.reader = reader
         self._with_prompts = with_prompts
         self._finds_parts = finds_parts
         self._with_digests = with_digests or filters.dedup
@@ -227,29 +226,25 @@ class Indexer:
 
     def _read_run(self, number: int, run: RunSource, seen: set[int]) -> Iterator[Entry]:
         """Add the records of a run; yields what is in the index, as it is read."""
-        index, add, crc, size = self.index, self._add, 0, 0
-        for line_number, (offset, line) in enumerate(read_lines(run.records), 1):
-            crc, size = zlib.crc32(line, crc), size + len(line)
-            if line.isspace():
-                continue
-            record = decode_record(line, run.records.path, line_number)
-            index.read += 1
-            if not self._keys:
-                self._keys = [name for name in decode_fields(line) if not name.startswith("_ng_")]
-            packed = (record.task << 32) | (record.rollout & 0xFFFFFFFF)
-            if packed in seen:
-                hint = "remove the duplicate with `gymnast collect --resume`: it would count twice"
-                where = f"{run.records.path} line {line_number}"
-                raise DataError(
-                    f"rollout {record.task}:{record.rollout} has more than one record", where=where, next=hint
-                )
-            seen.add(packed)
-            entry = add(number, run, record, offset, line)
-            if isinstance(entry, str):
-                index.left_out[entry] += 1
-            else:
-                yield entry
-        run.crc32, run.size_bytes = f"{crc:08x}", size
+        index, add, decode, path, crc, offset = self.index, self._add, self._decode, run.records.path, 0, 0
+        for line_number, line in enumerate(read_lines(run.records), 1):
+            crc = zlib.crc32(line, crc)
+            if not line.isspace():
+                record = decode(line, path, line_number)
+                if not self._keys:
+                    self._keys = [name for name in decode_fields(line) if not name.startswith("_ng_")]
+                index.read += 1
+                packed = (record.task << 32) | (record.rollout & 0xFFFFFFFF)
+                if packed in seen:
+                    raise _duplicate(record, path, line_number)
+                seen.add(packed)
+                entry = add(number, run, record, offset, line)
+                if isinstance(entry, str):
+                    index.left_out[entry] += 1
+                else:
+                    yield entry
+            offset += len(line)
+        run.crc32, run.size_bytes = f"{crc:08x}", offset
 
     def _add(self, number: int, run: RunSource, record: Record, offset: int, line: bytes) -> Entry | str:
         """Add a record to the index; else the reason why not."""
@@ -262,17 +257,17 @@ class Indexer:
         chat = None
         try:
             self._filter(run, record, line)
-            if self._reader is not None:
+            if self.reader is not None:
                 chat = self._read_chat(record)
         except NotChatError as reason:
             return str(reason)
         if self.needs_tasks:
             self._values.append(self._last_values)
-        if not index.has_parts and self._finds_parts and b'"input_image"' in line:
-            index.has_parts = True
         run.origins.add((agent_of(record), model_of(record)))
         if self.is_stream:
             return Entry(-1, number, record, line, chat)
+        if not index.has_parts and self._finds_parts and b'"input_image"' in line:
+            index.has_parts = True
         position = len(index.run)
         index.run.append(number)
         index.task.append(record.task)
@@ -297,14 +292,14 @@ class Indexer:
             raise NotChatError(MASKED)
         if is_truncated and not filters.include_truncated:
             raise NotChatError(TRUNCATED)
-        if not filters.by_label.accepts(run.labels, record.task, record.rollout):
+        if filters.by_label and not filters.by_label.accepts(run.labels, record.task, record.rollout):
             raise NotChatError("label")
         if self._columns and not self._matches(run, record, line, is_truncated=is_truncated):
             raise NotChatError("where")
 
     def _read_chat(self, record: Record) -> Chat:
-        assert self._reader is not None
-        chat = self._reader.read(record)
+        assert self.reader is not None
+        chat = self.reader.read(record)
         if self._filters.max_bytes is not None and chat.size_bytes > self._filters.max_bytes:
             raise NotChatError("too_long")
         if self._with_digests:
@@ -373,7 +368,7 @@ class Indexer:
         """Count the rollouts that failed and have no score; the last attempt decides."""
         failures = complete_records(RunPaths(run.output).failures)
         last: dict[int, str] = {}
-        for number, (_, line) in enumerate(read_lines(failures) if failures.exists() else (), 1):
+        for number, line in enumerate(read_lines(failures) if failures.exists() else (), 1):
             if line.isspace():
                 continue
             try:
@@ -386,9 +381,15 @@ class Indexer:
         self.index.failed.update(last.values())
 
 
+def _duplicate(record: Record, path: Path, line_number: int) -> DataError:
+    hint = "remove the duplicate with `gymnast collect --resume`: it would count twice"
+    what = f"rollout {record.task}:{record.rollout} has more than one record"
+    return DataError(what, where=f"{path} line {line_number}", next=hint)
+
+
 def facts_of(record: Record, number: int, run: RunSource) -> RolloutFacts:
     """All facts about a rollout."""
-    label, note = run.labels.of(record.task, record.rollout)
+    label, note = run.labels.of(record.task, record.rollout) if run.labels else (None, None)
     truncated = is_truncated_record(record)
     return RolloutFacts(
         number, record.task, record.rollout, record.reward, agent_of(record), model_of(record), truncated, label, note

@@ -13,6 +13,7 @@ from gymnast.types.task import AGENT_REF, FAILURE_CLASS, FAILURE_TERMINAL, MASK,
 from gymnast.types.truncation import truncation_of_episode, truncation_of_reason, truncation_of_types
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -65,8 +66,9 @@ class Record(msgspec.Struct, gc=False):
     response: Response | None = None
     failure: Any = msgspec.field(name=FAILURE_CLASS, default=None)
     masked: Any = msgspec.field(name=MASK, default=None)
-    terminated: Any = None
-    truncated: Any = None
+    terminated: Any = msgspec.UNSET
+    truncated: Any = msgspec.UNSET
+    """This and the one before may be an author's own."""
     is_unusual: bool = msgspec.field(name="gymnast export: unusual", default=False)
     """Its transcript has a form that cannot be read."""
 
@@ -80,8 +82,8 @@ class _Loose(msgspec.Struct, gc=False):
     agent: msgspec.Raw = msgspec.field(name=AGENT_REF, default=msgspec.Raw())
     failure: Any = msgspec.field(name=FAILURE_CLASS, default=None)
     masked: Any = msgspec.field(name=MASK, default=None)
-    terminated: Any = None
-    truncated: Any = None
+    terminated: Any = msgspec.UNSET
+    truncated: Any = msgspec.UNSET
 
 
 class FailedAttempt(msgspec.Struct, gc=False):
@@ -94,6 +96,9 @@ class FailedAttempt(msgspec.Struct, gc=False):
 _RECORD: Final = msgspec.json.Decoder(Record).decode
 _LOOSE: Final = msgspec.json.Decoder(_Loose).decode
 decode_failed: Final = msgspec.json.Decoder(FailedAttempt).decode
+_RECORD_NAMES: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Record))
+_OWN_FIELDS: Final = len(_RECORD_NAMES)
+_MAX_FIELDS: Final = 200
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -118,6 +123,67 @@ def decode_record(line: bytes, path: Path, number: int) -> Record:
         loose.task, loose.rollout, loose.reward, failure=loose.failure, masked=loose.masked,
         terminated=loose.terminated, truncated=loose.truncated, is_unusual=True,
     )  # fmt: skip
+
+
+class WholeRecordDecoder:
+    """Decodes records together with the fields that authors added, each as JSON.
+
+    Records of a run have the same fields, so a struct with their names is made when one is met for the first time:
+    that costs half of what a second look at every line would.
+    """
+
+    def __init__(self, is_wanted: Callable[[str], bool]) -> None:
+        self._is_wanted = is_wanted
+        self._names: list[str] = []
+        self._heads: list[bytes | None] = []
+        """How each field is written; None if it is not wanted."""
+        self._decode: Callable[[bytes], Any] | None = None
+
+    def decode(self, line: bytes, path: Path, number: int) -> Record:
+        """The record in a line. Raises DataError if it is not one."""
+        if self._decode is not None and line.isascii():
+            try:
+                record: Record = self._decode(line)
+            except (ValueError, RecursionError):
+                pass
+            else:
+                return record
+        record = decode_record(line, path, number)
+        self._learn(line)
+        return record
+
+    def other_fields(self, record: Record, line: bytes) -> bytes:
+        """The wanted fields of a record that was decoded here, as a JSON object."""
+        if type(record) is Record:
+            fields = decode_fields(line)
+            return msgspec.json.encode({name: value for name, value in fields.items() if self._is_wanted(name)})
+        pieces: list[Any] = []
+        if record.terminated is not msgspec.UNSET:
+            pieces += (b',"terminated":', msgspec.json.encode(record.terminated))
+        if record.truncated is not msgspec.UNSET:
+            pieces += (b',"truncated":', msgspec.json.encode(record.truncated))
+        for head, value in zip(self._heads, msgspec.structs.astuple(record)[_OWN_FIELDS:], strict=True):
+            if head is not None and value:
+                pieces += (head, value)
+        if not pieces:
+            return b"{}"
+        pieces[0] = b"{" + pieces[0][1:]
+        pieces.append(b"}")
+        return b"".join(pieces)
+
+    def _learn(self, line: bytes) -> None:
+        """Make a struct that has the fields of this line as well."""
+        new = [name for name in decode_fields(line) if name not in _RECORD_NAMES and name not in self._names]
+        if not new or len(self._names) + len(new) > _MAX_FIELDS:
+            return
+        self._names += new
+        self._heads += [b"," + msgspec.json.encode(name) + b":" if self._is_wanted(name) else None for name in new]
+        names = {f"field_{number}": name for number, name in enumerate(self._names)}
+        fields = [(name, msgspec.Raw, msgspec.Raw()) for name in names]
+        struct = msgspec.defstruct(
+            "WholeRecord", fields, bases=(Record,), rename=names, forbid_unknown_fields=True, gc=False
+        )
+        self._decode = msgspec.json.Decoder(struct).decode
 
 
 def decode_fields(line: bytes) -> dict[str, msgspec.Raw]:

@@ -57,18 +57,40 @@ class Layout:
         )
 
 
+class _FlatHead(msgspec.Struct, gc=False):
+    """The first columns of a row with everything."""
+
+    run: str
+    task: int
+    rollout: int
+    agent: str
+    model: str
+    reward: float
+    truncated: bool
+    label: str | None
+    note: str | None
+    prompt_messages: int
+
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+
+
 class RowMaker:
     """Makes rows."""
 
     def __init__(self, layout: Layout, runs: list[str]) -> None:
         self._layout = layout
+        self._run_names = runs
         self._runs = [orjson.dumps(name) for name in runs]
         self._names = [name.decode() for name in self._runs]
 
     def sft(self, chat: Chat, facts: RolloutFacts) -> bytes:
         """The whole conversation."""
         if self._layout.target != "openai":
-            return b'{"messages":[%b,%b],"tools":%b%b}' % (chat.prompt, chat.completion, chat.tools, self._end(facts))
+            end = self._end(facts)
+            return b"".join(
+                (b'{"messages":[', chat.prompt, b",", chat.completion, b'],"tools":', chat.tools, end, b"}")
+            )
         tools = b"" if chat.tools == b"[]" else b',"tools":' + chat.tools
         return b'{"messages":[%b,%b]%b}' % (chat.prompt, chat.completion, tools)
 
@@ -96,22 +118,21 @@ class RowMaker:
         row += b',"run":' + self._runs[better.run] + b',"task":%d' % better.task
         return row + b',"chosen_rollout":%d,"rejected_rollout":%d}' % (better.rollout, worse.rollout)
 
-    def flat(self, chat: Chat, facts: RolloutFacts, line: bytes) -> bytes:
-        """Everything about a rollout."""
-        fields = _other_fields(line)
+    def flat(self, chat: Chat, facts: RolloutFacts, fields: bytes) -> bytes:
+        """Everything about a rollout. `fields`: what its author recorded, as a JSON object."""
         if self._layout.is_typed:
             fields = orjson.dumps(fields.decode())
-        known = (facts.agent, facts.model, float(facts.reward), facts.is_truncated, facts.label, facts.note)
-        agent, model, reward, truncated, label, note = map(orjson.dumps, known)
-        row = b'{"run":' + self._runs[facts.run] + b',"task":%d,"rollout":%d' % (facts.task, facts.rollout)
-        row += b',"agent":' + agent + b',"model":' + model + b',"reward":' + reward + b',"truncated":' + truncated
-        row += b',"label":' + label + b',"note":' + note + b',"prompt_messages":%d' % chat.prompt_messages
-        row += b',"messages":[' + chat.prompt + b"," + chat.completion + b'],"tools":' + chat.tools
-        return row + b',"fields":' + fields + b"}"
+        head = _FlatHead(
+            self._run_names[facts.run], facts.task, facts.rollout, facts.agent, facts.model, float(facts.reward),
+            facts.is_truncated, facts.label, facts.note, chat.prompt_messages,
+        )  # fmt: skip
+        start = _ENCODE(head)[:-1]
+        messages = (b',"messages":[', chat.prompt, b",", chat.completion, b'],"tools":', chat.tools)
+        return b"".join((start, *messages, b',"fields":', fields, b"}"))
 
     def _end(self, facts: RolloutFacts) -> bytes:
-        run, task, rollout, reward = facts[:4]
-        return f',"reward":{float(reward)!r},"run":{self._names[run]},"task":{task},"rollout":{rollout}'.encode()
+        reward, run = float(facts.reward), self._names[facts.run]
+        return f',"reward":{reward!r},"run":{run},"task":{facts.task},"rollout":{facts.rollout}'.encode()
 
 
 def task_row(line: bytes, prompt: bytes | None, tools: bytes | None) -> bytes:
@@ -122,11 +143,9 @@ def task_row(line: bytes, prompt: bytes | None, tools: bytes | None) -> bytes:
     return msgspec.json.encode(fields)
 
 
-def _other_fields(line: bytes) -> bytes:
-    fields = decode_fields(line)
-    return msgspec.json.encode(
-        {name: value for name, value in fields.items() if name not in _OWN and not name.startswith("_ng_")}
-    )
+def is_other_field(name: str) -> bool:
+    """Whether a field of a record is its author's."""
+    return name not in _OWN and not name.startswith("_ng_")
 
 
 def _number(value: float) -> bytes:
