@@ -1,9 +1,10 @@
 """A batch of 4,096 × 16 rollouts for a trainer: how fast it comes together, and what memory that takes.
 
-    python bench/train_batch.py [--tasks 4096] [--generations 16] [--stream] [--servers] [--json]
+    python bench/train_batch.py [--tasks 4096] [--generations 16] [--stream] [--servers [--workers 2]] [--json]
 
 Records of real rollouts come again and again, so that the figures are those of the batch alone. With --servers the
 rollouts are run: agents, tools, verification and the token ledger are real, and the policy computes each prompt once.
+With --workers they are run in processes of their own, whose CPU and memory are added.
 Bars: memory beyond a batch of a sixteenth of the size grows by less than three times what the samples themselves hold;
 with --stream it hardly grows with the number of groups.
 """
@@ -70,6 +71,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=256)
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--servers", action="store_true")
+    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--once", action="store_true", help="measure this size only, here")
     given = parser.parse_args()
@@ -101,7 +103,7 @@ def main() -> None:
 async def in_a_process(given: argparse.Namespace, tasks: int) -> dict[str, Any]:
     """The figures of one size."""
     command = [sys.executable, __file__, "--once", "--tasks", str(tasks), "--generations", str(given.generations)]
-    command += ["--concurrency", str(given.concurrency)]
+    command += ["--concurrency", str(given.concurrency), "--workers", str(given.workers if given.servers else 0)]
     command += [f"--{name}" for name in ("stream", "servers") if getattr(given, name)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
