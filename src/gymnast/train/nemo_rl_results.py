@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import numpy as np
 import torch
 
 from gymnast.train.metrics import batch_metrics
@@ -134,7 +135,21 @@ def message_log(segment: Segment, flags: Mapping[int, tuple[bool, bool]] | None 
         at = end
     if at < len(segment.ids):
         log.append(_user(segment.ids[at:].tolist()))
+    _add_experts(log, segment)
     return log
+
+
+def _add_experts(log: Sequence[JsonObject], segment: Segment) -> None:
+    """Give each message the experts of its tokens, if the inference server reports them."""
+    if segment.expert_rows is None:
+        return
+    # One type for all rollouts: how many bytes its numbers need differs between them.
+    experts = segment.expert_rows.astype(np.int32 if segment.expert_rows.itemsize > 2 else np.int16)
+    at = 0
+    for message in log:
+        end = at + len(message["token_ids"])
+        message["routed_experts"] = torch.from_numpy(experts[at:end])
+        at = end
 
 
 def final_batch(group: Group, results: Sequence[JsonObject], *, max_length: int | None = None) -> JsonObject:
