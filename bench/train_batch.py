@@ -4,7 +4,7 @@
 
 Records of real rollouts come again and again, so that the figures are those of the batch alone. With --servers the
 rollouts are run: agents, tools, verification and the token ledger are real, and the policy computes each prompt once.
-With --workers they are run in processes of their own, whose CPU and memory are added.
+With --workers they are run in processes of their own; their CPU is added, and their memory as if all had the most.
 Bars: memory beyond a batch of a sixteenth of the size grows by less than three times what the samples themselves hold;
 with --stream it hardly grows with the number of groups.
 """
@@ -118,11 +118,14 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
     tasks = ({**rows[number % len(rows)], "_ng_task_index": number} for number in range(given.tasks))
     metrics = Metrics()
     with tempfile.TemporaryDirectory() as folder, rare_garbage_collection():
-        async with gymnast.Collector(config=config_in(Path(folder))) as collector:
+        async with gymnast.Collector(config=config_in(Path(folder)), workers=given.workers) as collector:
             rollouts: Any = collector if given.servers else await replayed(collector, rows)
             began, cpu_began = time.perf_counter(), time.process_time()
             held = await collected(rollouts, tasks, given, metrics)
             seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)  # all have ended; includes their start
+    cpu_s += children.ru_utime + children.ru_stime
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + given.workers * children.ru_maxrss
     figures = metrics.figures()
     number = int(figures["samples"])
     assert number == figures["trained_samples"] == given.tasks * given.generations
@@ -132,7 +135,7 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
         "rate": number / seconds,
         "cpu_ms": cpu_s / number * 1000,
         "tokens": int(figures["total_tokens_per_sample/mean"] * number),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": peak_kb / 1024,
         "samples_mb": held / 1e6,
     }
 

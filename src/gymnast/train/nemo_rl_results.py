@@ -15,7 +15,7 @@ import torch
 
 from gymnast.train.metrics import batch_metrics
 from gymnast.train.sequences import mask_forked, mean_of
-from gymnast.types.items import TRAINING_FIELDS
+from gymnast.types.items import ROUTED_EXPERTS, TRAINING_FIELDS
 from gymnast.types.task import AGENT_REF
 from gymnast.types.tokens import LEDGER, TOKEN_CALL
 
@@ -148,7 +148,7 @@ def _add_experts(log: Sequence[JsonObject], segment: Segment) -> None:
     at = 0
     for message in log:
         end = at + len(message["token_ids"])
-        message["routed_experts"] = torch.from_numpy(experts[at:end])
+        message[ROUTED_EXPERTS] = torch.from_numpy(experts[at:end])
         at = end
 
 
@@ -227,7 +227,7 @@ def _add_texts(items: Mapping[int, JsonObject], segments: Sequence[Segment], tok
 def _full_result(sample: Sample, record: JsonObject) -> JsonObject:
     record.pop(LEDGER, None)
     for item in (record.get("response") or {}).get("output") or ():
-        for name in (*TRAINING_FIELDS, TOKEN_CALL):
+        for name in (*TRAINING_FIELDS, ROUTED_EXPERTS, TOKEN_CALL):
             item.pop(name, None)
     masked = not sample.is_trainable
     instance = record.get(INSTANCE) if isinstance(record.get(INSTANCE), dict) else {}
