@@ -70,8 +70,8 @@ test-train: $(TRAIN_VENV)/.ready $(VERL_VENV)/.ready  ## real torch, TRL, verl, 
 	$(VERL_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train/test_verl_*.py -m "not loops"
 	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train -m learning --ignore-glob="*/test_verl_*"
 
-test-train-loops: $(VERL_VENV)/.ready  ## the rest of verl's own training loops: resumed, with dying servers, filtered groups; some 10 minutes on two cores
-	$(VERL_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train/test_verl_loops.py -m loops
+test-train-loops: $(VERL_VENV)/.ready  ## the rest of verl's own training loops: resumed, with dying servers, filtered groups, every recipe, two of them on Slurm (as root); some 25 minutes on two cores
+	$(VERL_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train/test_verl_loops.py tests/train/test_verl_recipe_loops.py -m loops
 
 check: $(VENV)/.dev  ## lint, format, types, generated pages, and known vulnerabilities of what we pin
 	$(BIN)/ruff check .

@@ -1,9 +1,10 @@
 """A batch of 4,096 × 16 rollouts for a trainer: how fast it comes together, and what memory that takes.
 
-    python bench/train_batch.py [--tasks 4096] [--generations 16] [--stream] [--servers] [--json]
+    python bench/train_batch.py [--tasks 4096] [--generations 16] [--stream] [--servers [--workers 2]] [--json]
 
 Records of real rollouts come again and again, so that the figures are those of the batch alone. With --servers the
 rollouts are run: agents, tools, verification and the token ledger are real, and the policy computes each prompt once.
+With --workers they are run in processes of their own; their CPU is added, and their memory as if all had the most.
 Bars: memory beyond a batch of a sixteenth of the size grows by less than three times what the samples themselves hold;
 with --stream it hardly grows with the number of groups.
 """
@@ -70,6 +71,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=256)
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--servers", action="store_true")
+    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--once", action="store_true", help="measure this size only, here")
     given = parser.parse_args()
@@ -101,7 +103,7 @@ def main() -> None:
 async def in_a_process(given: argparse.Namespace, tasks: int) -> dict[str, Any]:
     """The figures of one size."""
     command = [sys.executable, __file__, "--once", "--tasks", str(tasks), "--generations", str(given.generations)]
-    command += ["--concurrency", str(given.concurrency)]
+    command += ["--concurrency", str(given.concurrency), "--workers", str(given.workers if given.servers else 0)]
     command += [f"--{name}" for name in ("stream", "servers") if getattr(given, name)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
@@ -116,11 +118,14 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
     tasks = ({**rows[number % len(rows)], "_ng_task_index": number} for number in range(given.tasks))
     metrics = Metrics()
     with tempfile.TemporaryDirectory() as folder, rare_garbage_collection():
-        async with gymnast.Collector(config=config_in(Path(folder))) as collector:
+        async with gymnast.Collector(config=config_in(Path(folder)), workers=given.workers) as collector:
             rollouts: Any = collector if given.servers else await replayed(collector, rows)
             began, cpu_began = time.perf_counter(), time.process_time()
             held = await collected(rollouts, tasks, given, metrics)
             seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)  # all have ended; includes their start
+    cpu_s += children.ru_utime + children.ru_stime
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + given.workers * children.ru_maxrss
     figures = metrics.figures()
     number = int(figures["samples"])
     assert number == figures["trained_samples"] == given.tasks * given.generations
@@ -130,7 +135,7 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
         "rate": number / seconds,
         "cpu_ms": cpu_s / number * 1000,
         "tokens": int(figures["total_tokens_per_sample/mean"] * number),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": peak_kb / 1024,
         "samples_mb": held / 1e6,
     }
 

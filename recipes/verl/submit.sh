@@ -11,7 +11,7 @@
 #SBATCH --output=%x-%j.log
 set -euo pipefail
 
-config=${1:?which configuration? math, workplace or multi_environment}
+config=${1:?which configuration? a file of this folder, such as math}
 shift
 recipes=${RECIPES:-$PWD/recipes/verl}
 venv=${VENV:-$PWD/.venv-verl}
@@ -22,13 +22,14 @@ nodes=${SLURM_JOB_NUM_NODES:?this is a job script: submit it with sbatch}
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 folder=/tmp/ray-$SLURM_JOB_ID
 gpus=${SLURM_GPUS_ON_NODE:-8}
+cpus=${SLURM_CPUS_ON_NODE:-$(nproc)}
 
 on_head() { srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" "$@"; }
 # Everything that was started in this job ends with it.
 trap 'jobs -p | xargs -r kill 2>/dev/null || true' EXIT
 
 # Port 0: Ray takes one that is free and writes down which, so that jobs on one node do not meet.
-on_head "$ray" start --head --port=0 --num-gpus="$gpus" --temp-dir="$folder" --disable-usage-stats --block &
+on_head "$ray" start --head --port=0 --num-cpus="$cpus" --num-gpus="$gpus" --temp-dir="$folder" --disable-usage-stats --block &
 address=
 for _ in $(seq 120); do
   address=$(on_head cat "$folder/ray_current_cluster" 2>/dev/null || true)
@@ -39,7 +40,7 @@ done
 
 if [ "$nodes" -gt 1 ]; then
   srun --overlap --nodes=$((nodes - 1)) --ntasks=$((nodes - 1)) --exclude="$head" \
-    "$ray" start --address="$address" --num-gpus="$gpus" --disable-usage-stats --block &
+    "$ray" start --address="$address" --num-cpus="$cpus" --num-gpus="$gpus" --disable-usage-stats --block &
 fi
 
 # verl waits for its GPUs without an end: so count them first.

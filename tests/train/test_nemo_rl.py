@@ -6,12 +6,15 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 import torch
 
 from gymnast import Collector
 from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
 from gymnast.errors import UserError
+from gymnast.tokens.expert_arrays import pack_experts
 from gymnast.train import Batch, FewerRolloutsError, Group, MaskReason, SampleOptions, sample_of
 from gymnast.train.errors import RolloutsUnavailableError
 from gymnast.train.nemo_rl_environment import GymnastEnvironment, actor_of, config_of, group_size, tasks_of
@@ -45,6 +48,18 @@ def test_message_logs_of_real_rollouts_are_the_sampled_tokens(real_batch: Batch)
         assert full["instance_config"]["mask_sample"] is False
         assert full["response"]["output"], "the record is there"
         assert "_ng_token_ledger" not in full
+
+
+def test_messages_have_the_experts_of_their_tokens() -> None:
+    rows = np.arange(1, 25).reshape(4, 3, 2)
+    line = record([call([1, 2], [7], experts=pack_experts(rows[:2])), call(
+        [3], [8], before=3, parent=0, experts=msgspec.structs.replace(pack_experts(rows[2:]), start=2)
+    )])  # fmt: skip
+    log = result_of(sample_of(line, SampleOptions(keep_line=True)))["message_log"]
+    found = torch.cat([message["routed_experts"] for message in log])
+    assert [len(message["routed_experts"]) for message in log] == [2, 1, 1, 1]
+    assert found[:4].tolist() == rows.tolist(), "the row of a turn's last token comes with the next call"
+    assert found.dtype == torch.int16
 
 
 def test_a_masked_rollout_says_so_in_both_places() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaForCausalLM
@@ -17,10 +18,12 @@ from verl.trainer.ppo.core_algos import (
     get_adv_estimator_fn,
 )
 
+from gymnast.tokens.expert_arrays import pack_experts
 from gymnast.train import Batch, MaskReason, group_advantages, sample_of, verl_advantage
 from gymnast.train.samples import Sample
 from gymnast.train.sequences import group_indexes, rollout_rows, token_rows
 from gymnast.train.verl_batch import REASON, data_proto, log_figures
+from gymnast.train.verl_queue import fields_of
 from gymnast.types.task import RolloutKey
 from tests.helpers.train_records import call, failure, good, record
 
@@ -219,6 +222,27 @@ def test_columns_of_lists_and_figures_of_the_log(real_batch: Batch) -> None:
     figures = log_figures(real_batch, ended_at=100.0, step=5)
     assert figures["gymnast/samples"] == len(real_batch)
     assert figures["gymnast/turns_per_sample/mean"] > 1
+
+
+def test_router_replay_gets_the_experts_of_each_token_where_its_id_is() -> None:
+    rows = np.arange(1, 19).reshape(3, 3, 2)
+    known = sample_of(record([call([1, 2], [7, 8], experts=pack_experts(rows))]))
+    failed = sample_of(failure("agent_error"), failed=True)
+    proto = data_proto([known, failed], [0, 0], pad_id=PAD)
+    experts = proto.batch["routed_experts"]
+    assert experts.shape == (2, proto.batch["input_ids"].shape[1], 3, 2)
+    attended = proto.batch["attention_mask"][0].bool()
+    assert experts[0][attended].tolist() == [*rows.tolist(), [[0, 0]] * 3]
+    assert not experts[1].any()
+
+
+def test_verls_own_entries_have_them_as_well() -> None:
+    rows = np.arange(1, 19).reshape(3, 3, 2)
+    known = sample_of(record([call([1, 2], [7, 8], experts=pack_experts(rows))]))
+    [row] = token_rows([known], [0], PAD)
+    entry = fields_of(row, {}, {}, row.experts)
+    assert entry["routed_experts"].shape == (len(entry["input_ids"]), 3, 2)
+    assert entry["routed_experts"][:3].tolist() == rows.tolist()
 
 
 def test_weights_of_rows_are_told_where_the_engine_counts_them() -> None:

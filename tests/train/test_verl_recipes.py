@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from verl.utils.import_utils import load_class_from_fqn
@@ -15,12 +16,17 @@ from gymnast.config import compose as compose_gymnast
 from gymnast.config import read_environ
 from gymnast.train.verl_settings import model_overrides, read_settings, window_of
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes" / "verl"
+ENVIRONMENTS_OF: dict[str, list[str]] = {
+    path.stem: yaml.safe_load(path.read_text())["gymnast"]["environments"]
+    for path in RECIPES.glob("*.yaml")
+    if path.stem != "gymnast_base"
+}
 
 
-@pytest.mark.parametrize("name", ["math", "workplace", "multi_environment"])
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS_OF))
 def test_verl_and_gymnast_know_what_a_recipe_says(name: str, policy_folder: Path) -> None:
-    with initialize_config_dir(config_dir=str(RECIPES / "verl"), version_base=None):
+    with initialize_config_dir(config_dir=str(RECIPES), version_base=None):
         config = compose(
             name, overrides=[f"actor_rollout_ref.model.path={policy_folder}", "data.train_files=[a.jsonl]"]
         )
@@ -46,5 +52,11 @@ def test_verl_and_gymnast_know_what_a_recipe_says(name: str, policy_folder: Path
 
 
 def test_job_scripts_are_shell() -> None:
-    for script in sorted((RECIPES / "verl").glob("*.sh")):
+    for script in sorted(RECIPES.glob("*.sh")):
         subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_every_recipe_has_its_script() -> None:
+    assert len(ENVIRONMENTS_OF) >= 10
+    for name in ENVIRONMENTS_OF:
+        assert f'launch.sh" {name} ' in (RECIPES / f"{name}.sh").read_text()

@@ -16,9 +16,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gymnast.errors import UserError
+from gymnast.tokens.expert_arrays import pack_experts
 from gymnast.train import BatchOptions, FewerRolloutsError
 from gymnast.train.failure_budget import FailureBudget
 from gymnast.train.prompt_files import ROW, row_of, with_sampling, write_prompts
@@ -103,6 +105,22 @@ async def test_skyrls_trainer_gets_every_rollout_in_the_order_of_its_prompts(tmp
     ]
 
 
+def with_experts(key: RolloutKey) -> bytes:
+    """A rollout of a model with experts: rows for all tokens but the last."""
+    experts = pack_experts(np.arange(2 * 3 * 4).reshape(2, 3, 4))
+    return record([call([1], [7, 8], experts=experts)], task=key.task, rollout=key.rollout)
+
+
+async def test_skyrls_router_replay_gets_the_experts_of_every_token(tmp_path: Path) -> None:
+    generator = GymnastGenerator(opened(Simulated(lambda key, _: with_experts(key))), pad_id=0)
+    try:
+        output = await generator.generate(skyrl_batch(tmp_path, 2, 1))
+    finally:
+        generator.close()
+    assert [experts.shape for experts in output["rollout_expert_indices"]] == [(3, 3, 4)] * 2
+    assert output["rollout_expert_indices"][0][1].tolist() == np.arange(12, 24).reshape(3, 4).tolist()
+
+
 async def test_a_rollout_in_segments_is_steps_for_skyrl_or_masked(tmp_path: Path) -> None:
     policy = Simulated(lambda key, _: forked(key) if key.rollout else good(key, reward=0.0))
     for step_wise, rows in ((True, 6), (False, 4)):
@@ -174,6 +192,7 @@ class SlimeSample:
     loss_mask: list[int] | None = None
     weight_versions: list[str] = field(default_factory=list)
     rollout_log_probs: list[float] | None = None
+    rollout_routed_experts: Any = None
     remove_sample: bool = False
     status: Status = Status.PENDING
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -218,6 +237,15 @@ async def test_slimes_samples_are_filled_with_what_was_sampled(tmp_path: Path) -
     assert first.rollout_log_probs[3] == 0.0
     assert (first.response, first.weight_versions, first.remove_sample) == (".", ["step-3"], False)
     assert sorted(run[0].task for run in policy.runs) == list(range(5))
+
+
+async def test_slimes_routing_replay_gets_a_row_for_every_token_but_the_last(tmp_path: Path) -> None:
+    generate, _ = slime(lambda key, _: with_experts(key))
+    try:
+        found = await generate_and_rm(generate, slime_samples(tmp_path, 1)[0])
+    finally:
+        generate.close()
+    assert found.rollout_routed_experts.shape == (len(found.tokens) - 1, 3, 4)
 
 
 async def test_segments_are_samples_of_one_rollout_for_slime(tmp_path: Path) -> None:

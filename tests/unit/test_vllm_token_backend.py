@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gymnast.builtin.responses_api_models.vllm_model.token_backend import (
@@ -19,6 +20,7 @@ from gymnast.errors import CallError
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import bind_socket
 from gymnast.tokens.backend import BadGeneration, ContextOverflow, Sampling, WeightSpan
+from gymnast.tokens.expert_arrays import dump_array, unpack_experts
 from gymnast.wire.asgi import Receive, Send, read_body, send_reply
 from gymnast.wire.calls import Calls
 from gymnast.wire.http_client import HttpClient
@@ -125,6 +127,20 @@ async def test_what_was_sampled_comes_back(bench: Bench, use_generate: bool) -> 
     assert (got.finish, got.cached_tokens, got.logprob_mode) == ("stop", 4, "processed")
     spans = (WeightSpan("default", 0, 2), WeightSpan("step-7", 2, 3)) if use_generate else ()
     assert got.weight_versions == spans
+
+
+@pytest.mark.parametrize(("use_generate", "path"), [(True, GENERATE), (False, COMPLETIONS)])
+async def test_the_experts_of_a_model_with_experts_come_back(bench: Bench, use_generate: bool, path: str) -> None:  # noqa: FBT001
+    experts = np.arange(7 * 2 * 4, dtype=np.uint8).reshape(7, 2, 4)
+    reply = copy.deepcopy(bench.server.replies[path])
+    reply["choices"][0]["routed_experts"] = dump_array(experts)
+    bench.server.replies[path] = reply
+    got = await bench.backend(use_generate=use_generate).generate(PROMPT, Sampling(), Caller())
+    assert got.experts is not None
+    assert unpack_experts(got.experts, 7).tolist() == experts.tolist()
+    reply["choices"][0]["routed_experts"] = "none"
+    with pytest.raises(BadGeneration, match="the routed experts cannot be read"):
+        await bench.backend(use_generate=use_generate).generate(PROMPT, Sampling(), Caller())
 
 
 async def test_every_sampling_parameter_is_said(bench: Bench) -> None:

@@ -22,6 +22,7 @@ from gymnast.tokens.backend import (
     WeightSpan,
     check_generation,
 )
+from gymnast.tokens.experts import experts_field, join_rows
 from gymnast.tokens.messages import make_render_request, turn_to_items, turn_to_message
 from gymnast.tokens.rendering import NotRenderable
 from gymnast.types.failure import FailureDetail, FailureKind, Stage
@@ -188,6 +189,7 @@ def attach_tokens(
         "prompt_token_ids": list(prompt_ids),
         "generation_token_ids": list(generated.token_ids),
         "generation_log_probs": list(generated.logprobs),
+        **experts_field(generated.experts, len(prompt_ids) + len(generated.token_ids)),
     }
 
 
@@ -228,6 +230,7 @@ def join_generations(parts: Sequence[GeneratedTokens], finish: Any) -> Generated
         parts[0].logprob_mode,
         tuple(spans),
         parts[0].cached_tokens,
+        join_rows([part.experts for part in parts]),
     )
 
 

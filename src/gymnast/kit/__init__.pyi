@@ -119,6 +119,7 @@ from gymnast.tokens.backend import WeightSpan as WeightSpan
 from gymnast.tokens.backend import check_generation as check_generation
 from gymnast.tokens.chat_template import ChatTemplate as ChatTemplate
 from gymnast.tokens.conversation import remaining_tokens as remaining_tokens
+from gymnast.tokens.expert_arrays import parse_experts as parse_experts
 from gymnast.tokens.families.registry import get_family as get_family
 from gymnast.tokens.items import tokens_of_last_turn as tokens_of_last_turn
 from gymnast.tokens.load import load_renderer as load_renderer
@@ -146,6 +147,7 @@ from gymnast.types.responses import reasoning_texts as reasoning_texts
 from gymnast.types.responses import sum_usage as sum_usage
 from gymnast.types.responses import with_defaults as with_defaults
 from gymnast.types.task import PARAMS as PARAMS
+from gymnast.types.tokens import RoutedExperts as RoutedExperts
 from gymnast.wire.asgi import ServerApp as ServerApp
 from gymnast.wire.calls import Scope as Scope
 from gymnast.wire.classify import kind_of_reply as kind_of_reply

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gymnast.types.tokens import RoutedExperts
     from gymnast.wire.progress import AttemptProgress
 
 Finish = Literal["stop", "length", "abort"]
@@ -55,6 +56,8 @@ class GeneratedTokens:
     weight_versions: tuple[WeightSpan, ...] = ()
     cached_tokens: int | None = None
     """Prompt tokens served from the backend's cache."""
+    experts: RoutedExperts | None = None
+    """Of prompt and generation, for models with experts whose server reports them."""
 
 
 class BadGeneration(ValueError):  # noqa: N818 - names what came back

@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gymnast.tokens.families.thoughts import CLOSE
 from gymnast.tokens.marked_text import MarkedText
 from gymnast.tokens.probing import DUMMY_TOOL
+from gymnast.tokens.prompt_cache import PromptCache
 from gymnast.tokens.rendering import Extension, NotRenderable, Refusal, Rendered
-from gymnast.tokens.shapes import PLACEHOLDER, StandIn, earlier_shapes, last_shape, make_stand_in
+from gymnast.tokens.shapes import PLACEHOLDER, SYSTEM_ROLES, StandIn, earlier_shapes, last_shape, make_stand_in
 from gymnast.types.tokens import ForkReason
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 _OPEN_THOUGHT: Final = re.compile(r"<think>\s*\Z")
 _MAX_CACHED: Final = 256
+_MAX_BRIDGE_IDS: Final = 200_000
+"""Ids in all cached bridges together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,12 @@ class RenderedStandIn:
     closing: str
     """The text after the last placeholder when the conversation ends with the turn."""
     rendered_at: datetime
+    number: int
+    """Tells it from every other one of its renderer."""
+
+
+class _RefusedError(Exception):
+    """The template does not continue a conversation as it was sampled."""
 
 
 class TurnParser(Protocol):
@@ -52,7 +62,11 @@ class TurnParser(Protocol):
 
 
 class Bridges:
-    """Derives bridges for one renderer. Rendered stand-ins are cached: a conversation needs only a few."""
+    """Derives bridges for one renderer.
+
+    Rendered stand-ins are cached: a conversation needs only a few. So are bridges: rollouts of a group often get the
+    same results of the same calls, and rendering one takes as long as the rest of a turn.
+    """
 
     def __init__(
         self,
@@ -70,6 +84,8 @@ class Bridges:
         self._stops = stops
         self._turn_ends = turn_ends
         self._cache: OrderedDict[tuple[object, ...], RenderedStandIn] = OrderedDict()
+        self._numbers = count()
+        self._bridges = PromptCache(_MAX_BRIDGE_IDS)
 
     def derive(
         self,
@@ -116,24 +132,38 @@ class Bridges:
         with_empty_thought: bool = False,
     ) -> Extension | Refusal:
         before = self._render_before(turn, has_thought=has_thought, has_content=has_content)
+        key = [before.number, in_thought, with_empty_thought, *turn.parts(with_ids=self._renderer.features.writes_ids)]
+
+        def render() -> Rendered:
+            return self._render_following(turn, before, in_thought=in_thought, with_empty_thought=with_empty_thought)
+
+        try:
+            return self._join(turn, self._bridges.get(key, render))
+        except _RefusedError as refused:
+            return _refuse(str(refused))
+
+    def _render_following(
+        self, turn: _Turn, before: RenderedStandIn, *, in_thought: bool, with_empty_thought: bool
+    ) -> Rendered:
+        """Render what follows the generation, from the token that closes it."""
         stand_in, after = before.stand_in, self._render_after(turn, before)
         start = len(before.prompt)
         if not after.text.startswith(before.prompt):
-            return _refuse("the template renders earlier turns differently once the conversation continues")
+            raise _RefusedError("the template renders earlier turns differently once the conversation continues")
         end = _end_of_placeholders(stand_in, after.text, start)
         if end is None:
-            return _refuse("the template leaves out part of the last turn")
+            raise _RefusedError("the template leaves out part of the last turn")
         if with_empty_thought and CLOSE not in after.text[start:end]:
-            return _refuse("the template does not write empty thoughts")
+            raise _RefusedError("the template does not write empty thoughts")
         close = self._find_turn_end(after.text, end, len(before.closing) + turn.id_length)
         if close is None:
-            return _refuse("the template does not close the last turn")
+            raise _RefusedError("the template does not close the last turn")
         if in_thought and stand_in.thought is not None:
             close = after.text.index(stand_in.thought, start) + len(stand_in.thought)
         following = self._fill_in(turn, stand_in, MarkedText(after.text[close:], after.marks))
         if PLACEHOLDER.search(following.text):
-            return _refuse("the template repeats the text of earlier turns")
-        return self._join(turn, self._splitter.tokenise(following.text, following.marks))
+            raise _RefusedError("the template repeats the text of earlier turns")
+        return self._splitter.tokenise(following.text, following.marks)
 
     def _fill_in(self, turn: _Turn, stand_in: StandIn, following: MarkedText) -> MarkedText:
         """Replace placeholders that a template repeats after the turn: names of called tools, the system prompt."""
@@ -164,7 +194,7 @@ class Bridges:
         prompt = self._renderer.render_plain(messages[:-1], tools, args, add_generation_prompt=True, now=now)
         closed = self._renderer.render_plain(messages, tools, args, add_generation_prompt=False, now=now)
         end = _end_of_placeholders(stand_in, closed, 0)
-        return RenderedStandIn(stand_in, prompt, closed[end:] if end is not None else "", now)
+        return RenderedStandIn(stand_in, prompt, closed[end:] if end is not None else "", now, next(self._numbers))
 
     def _render_after(self, turn: _Turn, before: RenderedStandIn) -> MarkedText:
         stand_in = before.stand_in.with_ids(turn.history[-1])
@@ -214,6 +244,21 @@ class _Turn:
     def id_length(self) -> int:
         """How much longer than placeholders the real call ids can make the end of a turn."""
         return sum(len(str(call.get("id", ""))) for call in self.history[-1].get("tool_calls") or ())
+
+    def parts(self, *, with_ids: bool) -> list[object]:
+        """Everything beyond the shapes that what follows this turn can depend on."""
+        calls = self.history[-1].get("tool_calls") or ()
+        names = [call["function"]["name"] for call in calls]
+        system = self.history[0] if self.history[0].get("role") in SYSTEM_ROLES else None
+        ids = [call.get("id") for call in calls]
+        if with_ids:
+            return [names, system, self.new, ids]
+        # Which call a result belongs to can matter, the text of its id cannot.
+        numbers = [
+            ids.index(call_id) if (call_id := message.get("tool_call_id")) in ids else -1 for message in self.new
+        ]
+        new = [{key: value for key, value in message.items() if key != "tool_call_id"} for message in self.new]
+        return [names, system, new, numbers, self.id_length]
 
     def with_sampled_ids(self, turn: ParsedTurn) -> _Turn:
         """Use the call ids that the model wrote, if any: tool results must refer to them."""

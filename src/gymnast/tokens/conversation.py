@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gymnast.tokens.backend import ContextOverflow
+from gymnast.tokens.experts import new_rows
 from gymnast.tokens.history import History, Key, context_key, prefix_keys
 from gymnast.tokens.rendering import Refusal
 from gymnast.types.tokens import ForkReason, Source, TokenCall, TokenLedger, TokenSpan
@@ -252,6 +253,7 @@ class TokenConversation:
                 drift=drift,
                 masked=masked,
                 detail=prompt.detail,
+                experts=new_rows(generated.experts, prompt.keep, len(prompt.ids) + len(sampled)),
             )
         )
         return number

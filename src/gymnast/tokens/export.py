@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gymnast.tokens.experts import check_experts, experts_field, experts_of
 from gymnast.types.tokens import LEDGER, SCHEMA_VERSION, TOKEN_CALL, ForkReason, TokenLedger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gymnast.types.json import JsonObject
-    from gymnast.types.tokens import TokenCall
+    from gymnast.types.tokens import RoutedExperts, TokenCall
 
 
 class BadLedger(ValueError):  # noqa: N818 - names what the record has
@@ -36,6 +37,8 @@ class Segment:
     """Of the ids with mask 1; 0.0 elsewhere."""
     shared: int
     """The number of ids at the start that belong to another segment."""
+    experts: RoutedExperts | None = None
+    """Of all its ids but perhaps the last, if every call reports them."""
 
 
 def read_ledger(record: JsonObject) -> TokenLedger | None:
@@ -73,6 +76,8 @@ def check_ledger(ledger: TokenLedger) -> None:
         if len(call.logprobs) != (0 if call.masked else len(call.sampled)):
             raise BadLedger(f"call {number} has {len(call.sampled)} sampled ids and {len(call.logprobs)} logprobs")
         ends.append(call.keep + len(call.delta) + len(call.sampled))
+        if call.experts is not None and not check_experts(call.experts, call.keep, ends[-1]):
+            raise BadLedger(f"call {number} has experts of other tokens than its own")
 
 
 def ids_of(calls: Sequence[TokenCall], number: int) -> list[int]:
@@ -105,6 +110,7 @@ def training_fields(ledger: TokenLedger) -> Iterator[JsonObject | None]:
             "prompt_token_ids": ids[: len(ids) - len(call.sampled)],
             "generation_token_ids": list(call.sampled),
             "generation_log_probs": list(call.logprobs),
+            **experts_field(experts_of(ledger.calls, number), len(ids)),
         }
 
 
@@ -146,7 +152,8 @@ def _segment(calls: Sequence[TokenCall], chain: list[int]) -> Segment:
         ids += call.sampled
         mask += [0 if call.masked else 1] * len(call.sampled)
         logprobs += [0.0] * len(call.sampled) if call.masked else call.logprobs
-    return Segment(tuple(chain), first.parent, first.reason, ids, mask, logprobs, first.keep)
+    experts = experts_of(calls, chain[-1])
+    return Segment(tuple(chain), first.parent, first.reason, ids, mask, logprobs, first.keep, experts)
 
 
 def _add_fields(item: Any, by_call: list[JsonObject | None]) -> Any:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymnast.tokens.conversation import CallTokens, count_shared_ids
+from gymnast.tokens.experts import new_rows
 from gymnast.tokens.export import pack_ledger
-from gymnast.types.items import TRAINING_FIELDS
+from gymnast.types.items import ROUTED_EXPERTS, TRAINING_FIELDS
 from gymnast.types.responses import is_model_turn
 from gymnast.types.tokens import TOKEN_CALL, ForkReason, Source, TokenCall, TokenLedger
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
+    from gymnast.types.tokens import RoutedExperts
 
 _PROMPT, _SAMPLED, _LOGPROBS = TRAINING_FIELDS
 _LENGTH: Final = "max_output_tokens"
@@ -30,6 +32,9 @@ def ledger_from_items(response: Any) -> JsonObject | None:
     for item in items:
         prompt, sampled, logprobs = (item.pop(name) for name in TRAINING_FIELDS)
         call = _call(previous, prompt, sampled, logprobs, len(calls))
+        if item.get(ROUTED_EXPERTS) is not None:
+            experts = _experts(item.pop(ROUTED_EXPERTS), call.keep, len(prompt) + len(sampled))
+            call = msgspec.structs.replace(call, experts=experts)
         item[TOKEN_CALL] = len(calls)
         calls.append(call)
         previous = prompt + sampled
@@ -48,6 +53,12 @@ def tokens_of_last_turn(items: Any) -> CallTokens | None:
             return None
         return CallTokens(prompt, sampled, logprobs)
     return None
+
+
+def _experts(reported: Any, keep: int, length: int) -> RoutedExperts | None:
+    from gymnast.tokens.expert_arrays import parse_experts  # noqa: PLC0415 - numpy, for models with experts only
+
+    return new_rows(parse_experts(reported), keep, length)
 
 
 def _items(response: Any) -> list[JsonObject]:

@@ -26,6 +26,8 @@ DUMMY_TOOL: Final[JsonObject] = {
 _NAME: Final = "gymnastprobename"
 _VALUE: Final = "gymnastprobevalue"
 _ARGUMENTS: Final[JsonObject] = {"gymnastprobekey": _VALUE}
+_IDS: Final = ("gymnast01", "gymnast02")
+_OTHER_IDS: Final = ("gymnast93", "gymnast84")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class TemplateFeatures:
     """Whether arguments are passed as JSON text, not as an object."""
     null_content: bool = False
     """Whether a turn with calls only has the content None, not an empty text."""
+    writes_ids: bool = True
+    """Whether the ids of calls appear in what the template writes."""
 
 
 def probe_template(template: ChatTemplate, family: Family) -> TemplateFeatures:
@@ -51,7 +55,15 @@ def probe_template(template: ChatTemplate, family: Family) -> TemplateFeatures:
         if as_object is not None or as_text is not None:
             # If both render the same, text is better: it is what the model wrote.
             prefers_text = as_object is None or as_object == as_text
-            return TemplateFeatures(tools, calls=True, arguments_as_text=prefers_text, null_content=content is None)
+            arguments = json.dumps(_ARGUMENTS) if prefers_text else _ARGUMENTS
+            texts = [_render_call(template, family, question, content, arguments, ids) for ids in (_IDS, _OTHER_IDS)]
+            return TemplateFeatures(
+                tools,
+                calls=True,
+                arguments_as_text=prefers_text,
+                null_content=content is None,
+                writes_ids=texts[0] is None or texts[0] != texts[1],
+            )
     return TemplateFeatures(tools=tools, calls=False)
 
 
@@ -103,13 +115,22 @@ def _parse_object(text: str, name: Any) -> JsonObject:
 
 
 def _render_call(
-    template: ChatTemplate, family: Family, question: list[JsonObject], content: str | None, arguments: Any
+    template: ChatTemplate,
+    family: Family,
+    question: list[JsonObject],
+    content: str | None,
+    arguments: Any,
+    ids: Sequence[str] = ("gymnast01",),
 ) -> str | None:
-    """Render a call and its result; None if any part is left out."""
-    call = {"id": "gymnast01", "type": "function", "function": {"name": _NAME, "arguments": arguments}}
+    """Render calls and their results; None if any part is left out."""
+    function = {"name": _NAME, "arguments": arguments}
     turns: list[JsonObject] = [
-        {"role": "assistant", "content": content, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "gymnast01", "content": "gymnastproberesult"},
+        {
+            "role": "assistant",
+            "content": content,
+            "tool_calls": [{"id": call_id, "type": "function", "function": function} for call_id in ids],
+        },
+        *({"role": "tool", "tool_call_id": call_id, "content": "gymnastproberesult"} for call_id in ids),
     ]
     text = _try_render(template, family.prepare([*question, *turns]), [DUMMY_TOOL])
     if text is None or any(part not in text for part in (_NAME, _VALUE, "gymnastproberesult")):

@@ -1,4 +1,4 @@
-"""Rendered prompts, by what they were rendered from: the rollouts of a group all begin with the same prompt."""
+"""Rendered prompts and bridges, by what they were rendered from: the rollouts of a group have much in common."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _MAX_ROUNDS: Final = 4
 _MAX_STEPS: Final = 8
 _MAX_REPEATS: Final = 2
 _NO_TEXT_KEY: Final = (0, "", "")
-_SYSTEM_ROLES: Final = frozenset({"system", "developer"})
+SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 _TOOL_ROLES: Final = frozenset({"tool", "ipython"})
 PLACEHOLDER: Final = re.compile(r"gymnast(?:user|word|thought|value|name|probe)\w+")
 """Matches placeholders."""
@@ -56,7 +56,7 @@ class StandIn:
     def system(self) -> str | None:
         """The placeholder for the system prompt."""
         first = self.messages[0]
-        return first["content"] if first["role"] in _SYSTEM_ROLES else None
+        return first["content"] if first["role"] in SYSTEM_ROLES else None
 
     def with_ids(self, last: JsonObject) -> list[JsonObject]:
         """The messages with the real call ids of the last turn, which tool results refer to."""
@@ -80,7 +80,7 @@ def shape_of(message: JsonObject) -> Shape:
 def earlier_shapes(history: Sequence[JsonObject]) -> tuple[Shape, ...]:
     """The shapes of the messages before the last one, without repetitions."""
     shapes = [shape_of(message) for message in history[:-1]]
-    system = shapes[:1] if shapes and shapes[0].role in _SYSTEM_ROLES else []
+    system = shapes[:1] if shapes and shapes[0].role in SYSTEM_ROLES else []
     rounds = [
         _drop_repeated_steps(turns) for turns in _split_before(shapes[len(system) :], lambda role: role == "user")
     ]

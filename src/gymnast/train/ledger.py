@@ -149,6 +149,7 @@ def _make_segment(
         temperatures.pop() if len(temperatures) == 1 else None,
         tuple(part.calls),
         calls[part.calls[0]].policy,
+        part.experts,
     )
 
 

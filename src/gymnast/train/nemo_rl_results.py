@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import numpy as np
 import torch
 
 from gymnast.train.metrics import batch_metrics
 from gymnast.train.sequences import mask_forked, mean_of
-from gymnast.types.items import TRAINING_FIELDS
+from gymnast.types.items import ROUTED_EXPERTS, TRAINING_FIELDS
 from gymnast.types.task import AGENT_REF
 from gymnast.types.tokens import LEDGER, TOKEN_CALL
 
@@ -134,7 +135,21 @@ def message_log(segment: Segment, flags: Mapping[int, tuple[bool, bool]] | None 
         at = end
     if at < len(segment.ids):
         log.append(_user(segment.ids[at:].tolist()))
+    _add_experts(log, segment)
     return log
+
+
+def _add_experts(log: Sequence[JsonObject], segment: Segment) -> None:
+    """Give each message the experts of its tokens, if the inference server reports them."""
+    if segment.expert_rows is None:
+        return
+    # One type for all rollouts: how many bytes its numbers need differs between them.
+    experts = segment.expert_rows.astype(np.int32 if segment.expert_rows.itemsize > 2 else np.int16)
+    at = 0
+    for message in log:
+        end = at + len(message["token_ids"])
+        message[ROUTED_EXPERTS] = torch.from_numpy(experts[at:end])
+        at = end
 
 
 def final_batch(group: Group, results: Sequence[JsonObject], *, max_length: int | None = None) -> JsonObject:
@@ -212,7 +227,7 @@ def _add_texts(items: Mapping[int, JsonObject], segments: Sequence[Segment], tok
 def _full_result(sample: Sample, record: JsonObject) -> JsonObject:
     record.pop(LEDGER, None)
     for item in (record.get("response") or {}).get("output") or ():
-        for name in (*TRAINING_FIELDS, TOKEN_CALL):
+        for name in (*TRAINING_FIELDS, ROUTED_EXPERTS, TOKEN_CALL):
             item.pop(name, None)
     masked = not sample.is_trainable
     instance = record.get(INSTANCE) if isinstance(record.get(INSTANCE), dict) else {}

@@ -15,13 +15,16 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from gymnast.tokens.expert_arrays import unpack_experts
 from gymnast.types.tokens import ForkReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gymnast.tokens.expert_arrays import Experts
     from gymnast.types.json import JsonObject
     from gymnast.types.task import RolloutKey
+    from gymnast.types.tokens import RoutedExperts
 
 Ids = NDArray[np.int32]
 Mask = NDArray[np.uint8]
@@ -105,6 +108,13 @@ class Segment:
     """The number of each turn's model call in the rollout."""
     policy: str = ""
     """The model server that sampled it, in collections with several trained ones."""
+    experts: RoutedExperts | None = None
+    """The experts that a mixture-of-experts model chose for its tokens, if the inference server reports them."""
+
+    @property
+    def expert_rows(self) -> Experts | None:
+        """The experts by token, layer and rank; 0 for the last token, which was never an input."""
+        return unpack_experts(self.experts, len(self.ids)) if self.experts is not None else None
 
     @property
     def trained(self) -> int:

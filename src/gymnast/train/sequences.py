@@ -19,6 +19,7 @@ from gymnast.train.samples import MaskReason
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+    from gymnast.tokens.expert_arrays import Experts
     from gymnast.train.samples import Batch, Ids, Logprobs, Mask, Sample, Segment
 
 
@@ -42,6 +43,8 @@ class TokenRow:
     """The reward; for a rollout that does not vote, the mean of those that do, so that the group's mean is unchanged.
 
     In a group without votes it is the batch's mean."""
+    experts: Experts | None = None
+    """By token of prompt and response, layer and rank, if the inference server reports them."""
 
 
 def token_rows(
@@ -61,7 +64,7 @@ def token_rows(
         if not sample.segments:
             yield TokenRow(index, 0, sample, *_placeholder(pad_id), score)
         for number, (segment, mask) in enumerate(zip(sample.segments, sample.loss_masks(), strict=True)):
-            yield TokenRow(index, number, sample, *_split_prompt(segment, mask, pad_id), score)
+            yield TokenRow(index, number, sample, *_split_prompt(segment, mask, pad_id), score, _expert_rows(segment))
 
 
 def rollout_rows(
@@ -87,6 +90,28 @@ def require_one_policy(samples: Iterable[Sample]) -> None:
                 next="train each on its own groups (split_agents, stream), or set return_token_id_information to false "
                 "where a model is not trained",
             )
+
+
+def fill_experts(rows: Sequence[TokenRow]) -> list[Experts | None]:
+    """The experts of each row: of all rows or of none, as trainers take them. Those of masked rows may be zeros.
+
+    Raises UserError if only some of the trained rows have them.
+    """
+    known = next((row.experts for row in rows if row.experts is not None), None)
+    if known is None:
+        return [None] * len(rows)
+    lacking = [row.sample.key for row in rows if row.experts is None and row.mask.any()]
+    if lacking:
+        raise UserError(
+            f"the inference server reported experts for some rollouts, but not for {len(lacking)}, e.g. {lacking[0]}",
+            next="start every inference server with the same options",
+        )
+    return [
+        row.experts
+        if row.experts is not None
+        else np.zeros((len(row.prompt) + len(row.response), *known.shape[1:]), known.dtype)
+        for row in rows
+    ]
 
 
 def reason_of(row: TokenRow) -> str:
@@ -123,3 +148,11 @@ def _split_prompt(segment: Segment, mask: Mask, pad_id: int) -> tuple[Ids, Ids, 
     if at == len(segment.ids):
         return prompt, pad, no_mask, no_logprobs
     return prompt, segment.ids[at:], mask[at:], segment.logprobs[at:] * mask[at:]
+
+
+def _expert_rows(segment: Segment) -> Experts | None:
+    """The experts of a row: zeros for the padding token of an empty prompt or response."""
+    experts, at = segment.expert_rows, segment.prompt_length
+    if experts is None or 0 < at < len(segment.ids):
+        return experts
+    return np.pad(experts, ((int(at == 0), int(at == len(segment.ids))), (0, 0), (0, 0)))

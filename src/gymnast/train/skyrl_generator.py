@@ -17,7 +17,7 @@ from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.metrics import batch_metrics
 from gymnast.train.prompt_files import row_of, with_sampling
 from gymnast.train.samples import Termination
-from gymnast.train.sequences import generations_of, rollout_rows, token_rows
+from gymnast.train.sequences import fill_experts, generations_of, rollout_rows, token_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +78,7 @@ class GymnastGenerator:
 
 
 def _columns(rows: list[TokenRow]) -> dict[str, Any]:
+    experts = fill_experts(rows)
     return {
         "prompt_token_ids": [row.prompt.tolist() for row in rows],
         "response_ids": [row.response.tolist() for row in rows],
@@ -86,7 +87,7 @@ def _columns(rows: list[TokenRow]) -> dict[str, Any]:
         "rollout_logprobs": [row.logprobs.tolist() for row in rows],
         "stop_reasons": [_STOP_REASONS.get(row.sample.termination, "stop") for row in rows],
         "env_metrics": [dict(row.sample.components) for row in rows],
-        "rollout_expert_indices": None,
+        "rollout_expert_indices": experts if experts[0] is not None else None,
         "trajectory_generation_times": None,
         "trajectory_time_splits": None,
         "pixel_values": None,

@@ -12,6 +12,8 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from gymnast.train.background_loop import BackgroundResource
 from gymnast.train.batch import collect_batch
 from gymnast.train.batch_progress import BatchOptions
@@ -82,6 +84,8 @@ def _fill(sample: Any, row: TokenRow) -> Any:
     sample.loss_mask = row.mask.tolist()
     sample.rollout_log_probs = row.logprobs.tolist()
     sample.weight_versions = list(rollout.versions)
+    if row.experts is not None:
+        sample.rollout_routed_experts = row.experts[:-1].astype(np.int32)  # the last token is never an input
     sample.reward = rollout.reward if rollout.reward is not None else row.score
     sample.remove_sample = not rollout.is_trainable
     sample.status = type(sample).Status.TRUNCATED if rollout.is_truncated else type(sample).Status.COMPLETED

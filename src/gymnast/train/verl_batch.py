@@ -13,7 +13,7 @@ import torch
 from tensordict import TensorDict
 from verl import DataProto
 
-from gymnast.train.sequences import TokenRow, reason_of, rollout_rows
+from gymnast.train.sequences import TokenRow, fill_experts, reason_of, rollout_rows
 from gymnast.train.verl_figures import PREFIX, batch_facts, step_figures, step_range
 
 if TYPE_CHECKING:
@@ -76,7 +76,20 @@ def _tensors(rows: Sequence[TokenRow], pad_id: int) -> dict[str, torch.Tensor]:
         "rollout_log_probs": logprobs,
         "rm_scores": scores,
     }
-    return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
+    experts = _experts(rows, prompt_length, prompt_length + length)
+    return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in (arrays | experts).items()}
+
+
+def _experts(rows: Sequence[TokenRow], prompt_length: int, length: int) -> dict[str, np.ndarray[Any, Any]]:
+    """The column that verl's router replay reads, if the inference server reports experts."""
+    known = [experts for experts in fill_experts(rows) if experts is not None]
+    if not known:
+        return {}
+    column = np.zeros((len(rows), length, *known[0].shape[1:]), dtype=np.int16)
+    for index, (row, experts) in enumerate(zip(rows, known, strict=True)):
+        start = prompt_length - len(row.prompt)
+        column[index, start : start + len(experts)] = experts
+    return {"routed_experts": column}
 
 
 def _columns(rows: Sequence[TokenRow]) -> dict[str, np.ndarray[Any, Any]]:

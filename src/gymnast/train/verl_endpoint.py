@@ -10,10 +10,12 @@ import math
 import secrets
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+import numpy as np
 import orjson
 
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.listening_ports import reserve_port
+from gymnast.tokens.expert_arrays import dump_array
 from gymnast.train.conversation_index import ConversationIndex
 from gymnast.train.error_causes import describe_error
 from gymnast.wire.asgi import AccessGuard, ClientDisconnected, read_body, send_reply
@@ -110,6 +112,9 @@ def reply_body(output: Any, prompt: Sequence[int], params: dict[str, Any]) -> Js
         "logprobs": {"content": content},
         "finish_reason": finish_of(output, ids, params),
     }
+    experts = getattr(output, "routed_experts", None)
+    if experts is not None:
+        choice["routed_experts"] = dump_array(np.asarray(experts))
     version = _version(output.extra_fields)
     if version is not None and ids:
         choice["weight_versions"] = [{"version": version, "start": 0, "end": len(ids)}]

@@ -27,7 +27,7 @@ from gymnast.errors import UserError
 from gymnast.train.background_loop import run_in_daemon
 from gymnast.train.errors import FewerRolloutsError
 from gymnast.train.failure_budget import FailureBudget
-from gymnast.train.sequences import TokenRow, group_indexes, reason_of, token_rows
+from gymnast.train.sequences import TokenRow, fill_experts, group_indexes, reason_of, token_rows
 from gymnast.train.verl_batch import REASON
 from gymnast.train.verl_collector import VerlCollector, pad_id_of
 from gymnast.train.verl_figures import ERROR, FACTS, batch_facts, reward_extra_info, step_range
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDict
 
+    from gymnast.tokens.expert_arrays import Experts
     from gymnast.train.samples import Batch
     from gymnast.types.json import JsonObject
 
@@ -139,7 +140,8 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         facts = batch_facts(batch, time.time())  # a queue is restored in another process
         infos = [info for group in batch.groups for info in reward_extra_info(group.samples, validate=validate)]
         keys, fields, tags = [], [], []
-        for row in token_rows(samples, groups, self._pad_id, masked_vote=masked_vote):
+        rows = list(token_rows(samples, groups, self._pad_id, masked_vote=masked_vote))
+        for row, experts in zip(rows, fill_experts(rows), strict=True):
             group, session = divmod(row.index, size)
             values = {name: column[group] for name, column in columns.items() if name not in _DROPPED_COLUMNS}
             uid = values["uid"]
@@ -147,7 +149,7 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
             values |= {"session_id": session, "uid": f"{uid}-masked-{session}" if is_separate else uid}
             keys.append(f"{uid}_{session}_{row.segment}")
             extra = {"reward_extra_info": infos[row.index], FACTS: None if row.segment else facts[row.index]}
-            fields.append(fields_of(row, values, extra))
+            fields.append(fields_of(row, values, extra, experts))
             tags.append(tag_of(row, values))
         return keys, fields, tags
 
@@ -165,7 +167,9 @@ def columns_of(prompts: TensorDict) -> dict[str, list[Any]]:
     return columns
 
 
-def fields_of(row: TokenRow, values: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+def fields_of(
+    row: TokenRow, values: dict[str, Any], extra: Mapping[str, Any], experts: Experts | None = None
+) -> dict[str, Any]:
     """An entry in the form of verl's own workers. `extra`: further values of its `extra_fields`."""
     low, high = step_range(row.sample, values.get("global_steps"))
     output = AgentLoopOutput(
@@ -173,6 +177,7 @@ def fields_of(row: TokenRow, values: dict[str, Any], extra: Mapping[str, Any]) -
         response_ids=row.response.tolist(),
         response_mask=row.mask.tolist(),
         response_logprobs=row.logprobs.tolist(),
+        routed_experts=experts,
         reward_score=row.score,
         num_turns=row.sample.turns,
         metrics=AgentLoopMetrics(),

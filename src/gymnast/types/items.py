@@ -105,6 +105,8 @@ OutputPart: TypeAlias = Annotated[OutputText | Refusal, Discriminator("type")]
 
 TRAINING_FIELDS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 """The tokens of a model call, on its last output item."""
+ROUTED_EXPERTS: Final = "routed_experts"
+"""With them, for models with experts."""
 
 
 @_lenient

@@ -74,6 +74,37 @@ class TokenSpan(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
+class RoutedExperts(msgspec.Struct, frozen=True):
+    """The experts that a mixture-of-experts model chose for consecutive tokens, in each of its layers.
+
+    Row n has the experts of token n as an input. The last sampled token of a call was not an input yet: its row comes
+    with the next call, or never.
+    """
+
+    start: int
+    """The first token, counted from the start of the prompt."""
+    layers: int
+    top_k: int
+    width: int
+    """Bytes of each number: 1, 2 or 4, little-endian. A negative number is an unknown expert."""
+    rows: bytes
+    """Tokens by layers by top_k numbers."""
+
+    @property
+    def row_size(self) -> int:
+        return self.layers * self.top_k * self.width
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.rows) // self.row_size
+
+    def between(self, start: int, end: int) -> RoutedExperts:
+        """Only the rows of these tokens."""
+        start, end = max(start, self.start), min(max(end, start), self.end)
+        rows = self.rows[(start - self.start) * self.row_size : (end - self.start) * self.row_size]
+        return msgspec.structs.replace(self, start=start, rows=rows)
+
+
 class TokenCall(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: ForkReason
     delta: list[int]
@@ -101,6 +132,8 @@ class TokenCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """More about the reason."""
     policy: str = ""
     """The model server that sampled it, in a rollout of several."""
+    experts: RoutedExperts | None = None
+    """From the last token that the parent's do not cover; None if the backend does not report them."""
 
 
 class TokenLedger(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from transformers import AutoTokenizer
 from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
 from tests.helpers.train_tasks import ENVIRONMENTS, shop_tasks, sum_tasks, written
 from tests.helpers.waiting import wait_until
+from tests.train.verl_loop.script import write_script, write_tasks
+from tests.vllm.build_models import build_tiny
 
 ROOT = Path(__file__).parents[3]
 GENERATIONS = 4
@@ -66,6 +68,9 @@ class Loop:
     """A folder with a configuration, and what runs of it leave there."""
 
     folder: Path
+    config: Path
+    overrides: tuple[str, ...] = ()
+    model: Path = SHIPPED
 
     def run(self, name: str, *overrides: str, fails: bool = False, **environ: str) -> str:
         """Run main_ppo once and return its output."""
@@ -77,21 +82,22 @@ class Loop:
         return text
 
     def _run_once(self, name: str, overrides: Sequence[str], environ: dict[str, str]) -> tuple[int, str]:
-        command = [sys.executable, "-m", "verl.trainer.main_ppo", f"--config-path={self.folder}", "--config-name=loop"]
+        command = [sys.executable, "-m", "verl.trainer.main_ppo"]
+        command += [f"--config-path={self.config.parent}", f"--config-name={self.config.stem}", *self.overrides]
         output = self.folder / f"{name}.log"
         with output.open("wb") as file:
             done = subprocess.run(
                 [*command, *overrides],
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=self._environ(name) | environ,
+                env=self.environ(name) | environ,
                 cwd=self.folder,
                 check=False,
             )
-        self._expect_no_process()
+        self.expect_no_process()
         return done.returncode, output.read_text(errors="replace")
 
-    def _expect_no_process(self) -> None:
+    def expect_no_process(self) -> None:
         """A trainer that has ended leaves nothing that runs on, e.g. waits for a queue that is gone."""
         mark = f"LOOP_FOLDER={self.folder}".encode()
         try:
@@ -111,14 +117,15 @@ class Loop:
 
     def trained(self, name: str) -> list[list[TrainedRow]]:
         """The rows that reached the loss in a run, by step."""
-        tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
+        tokenizer = AutoTokenizer.from_pretrained(self.model)
         return [_rows(torch.load(path), tokenizer) for path in sorted(self.folder.glob(f"trained-{name}-*.pt"))]
 
     def sampled(self) -> list[dict[str, Any]]:
         """What the inference replica sampled, in all runs."""
         return [json.loads(line) for line in (self.folder / "engine.jsonl").read_text().splitlines()]
 
-    def _environ(self, name: str) -> dict[str, str]:
+    def environ(self, name: str) -> dict[str, str]:
+        """The environment of a run: the stand-ins, and patience with a busy machine."""
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
@@ -142,8 +149,26 @@ def make_loop(folder: Path, changes: dict[str, Any] | None = None, tasks: int = 
     validation = written(folder, [*shop_tasks(1, seed=11), *sum_tasks(1, seed=11)], "validation.jsonl")
     config = _configuration(folder, train, validation)
     _merge(config, changes or {})
-    (folder / "loop.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    return Loop(folder)
+    path = folder / "loop.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return Loop(folder, path)
+
+
+def make_recipe_loop(folder: Path, recipe: Path, environments: list[str]) -> Loop:
+    """A recipe as it is, with the overrides that a machine without a GPU needs, and a policy that plays a script."""
+    model, train, validation = folder / "model", folder / "train.jsonl", folder / "validation.jsonl"
+    model.mkdir()
+    build_tiny(model)
+    episodes = write_tasks(train, environments, TASKS_PER_STEP * STEPS, name="task")
+    episodes += write_tasks(validation, environments, 1, name="validation task")
+    write_script(folder / "script.json", episodes)
+    config = _configuration(folder, train, validation)
+    _merge(config, {"actor_rollout_ref": {"model": {"path": str(model)}}})
+    for part in ("max_prompt_length", "max_response_length"):
+        del config["data"][part]
+    for part in ("defaults", "hydra", "gymnast"):
+        del config[part]
+    return Loop(folder, recipe, tuple(_as_overrides(config)), model)
 
 
 def _rows(batch: dict[str, list[torch.Tensor]], tokenizer: Any) -> list[TrainedRow]:
@@ -220,6 +245,14 @@ def _configuration(folder: Path, train: Path, validation: Path) -> dict[str, Any
         "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
         "ray_kwargs": {"ray_init": {"num_cpus": 16, "num_gpus": 1, "include_dashboard": False}},
     }
+
+
+def _as_overrides(config: dict[str, Any], prefix: str = "++") -> Iterator[str]:
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _as_overrides(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}={json.dumps(value)}"
 
 
 def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:

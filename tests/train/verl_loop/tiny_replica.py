@@ -1,7 +1,8 @@
 """Stand-in for verl's inference replica: a Ray actor that samples with transformers on the CPU.
 
 It takes weights from verl's trainer, can be aborted and resumed as vLLM can, and writes down what it sampled
-(LOOP_FOLDER/engine.jsonl). With LOOP_DIES_AT=2 its process ends in the middle of the second step.
+(LOOP_FOLDER/engine.jsonl). With LOOP_DIES_AT=2 its process ends in the middle of the second step. Where there is a
+script (LOOP_FOLDER/script.json), tokens are the script's, with the logprobs that the weights give them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from tests.train.verl_loop.script import Script
+
 _NAME = "tiny_server_0"
 
 
@@ -25,12 +28,16 @@ class TinyServer:
     """The process that samples."""
 
     def __init__(self, path: str) -> None:
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
         torch.set_num_threads(1)
         self._model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self._stop_ids = {self._model.config.eos_token_id}
-        self._log = Path(os.environ["LOOP_FOLDER"]) / "engine.jsonl"
+        self._tokenizer = AutoTokenizer.from_pretrained(path)
+        folder = Path(os.environ["LOOP_FOLDER"])
+        self._log = folder / "engine.jsonl"
+        script = folder / "script.json"
+        self._script = Script(script) if script.exists() else None
         self._dies_at = int(os.environ.get("LOOP_DIES_AT", "0"))
         self._step = -1
         self._aborts = 0
@@ -47,9 +54,11 @@ class TinyServer:
         stops = self._stop_ids | set(sampling_params.get("stop_token_ids") or ())
         ids: list[int] = []
         logprobs: list[float] = []
+        scripted = iter(self._scripted_ids(prompt_ids))
         past, current, reason = None, list(prompt_ids), "completed"
         while len(ids) < sampling_params["max_tokens"]:
-            token, logprob, past = self._next(current, past, sampling_params.get("temperature", 1.0))
+            temperature = sampling_params.get("temperature", 1.0)
+            token, logprob, past = self._next(current, past, temperature, next(scripted, None))
             ids.append(token)
             logprobs.append(logprob)
             current = [token]
@@ -64,12 +73,21 @@ class TinyServer:
             token_ids=ids, log_probs=logprobs, stop_reason=reason, extra_fields={"global_steps": step}
         )  # fmt: skip
 
-    def _next(self, ids: list[int], past: Any, temperature: float) -> tuple[int, float, Any]:
+    def _scripted_ids(self, prompt_ids: list[int]) -> list[int]:
+        if self._script is None:
+            return []
+        turn = self._script.next_turn(self._tokenizer.decode(prompt_ids))
+        return [*self._tokenizer.encode(turn, add_special_tokens=False), self._tokenizer.eos_token_id]
+
+    def _next(self, ids: list[int], past: Any, temperature: float, scripted: int | None) -> tuple[int, float, Any]:
         with torch.no_grad():
             output = self._model(torch.tensor([ids]), past_key_values=past, use_cache=True)
         logits = output.logits[0, -1].float()
         logprobs = torch.log_softmax(logits / temperature if temperature > 0 else logits, -1)
-        token = int(torch.multinomial(logprobs.exp(), 1)) if temperature > 0 else int(logits.argmax())
+        if scripted is not None:
+            token = scripted
+        else:
+            token = int(torch.multinomial(logprobs.exp(), 1)) if temperature > 0 else int(logits.argmax())
         return token, float(logprobs[token]), output.past_key_values
 
     def _write(self, entry: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.types.items import TRAINING_FIELDS
+from gymnast.types.items import ROUTED_EXPERTS, TRAINING_FIELDS
 from gymnast.types.responses import make_response
 from gymnast.wire.dialects.chat_requests import assistant_message
 from gymnast.wire.dialects.events import encode_unnamed_events
@@ -108,7 +108,9 @@ def response_to_completion(response: JsonObject, *, new_id: Callable[[str], str]
     message: JsonObject = {"role": "assistant", "content": None, "refusal": None}
     message |= assistant_message(response["output"])
     if response["output"]:
-        message |= {key: value for key, value in response["output"][-1].items() if key in TRAINING_FIELDS}
+        message |= {
+            key: value for key, value in response["output"][-1].items() if key in (*TRAINING_FIELDS, ROUTED_EXPERTS)
+        }
     reason = (response.get("incomplete_details") or {}).get("reason")
     finish = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(reason or "")
     return {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gymnast.types.items import TRAINING_FIELDS
+from gymnast.types.items import ROUTED_EXPERTS, TRAINING_FIELDS
 from gymnast.types.responses import is_model_turn, message_text, reasoning_texts
 
 if TYPE_CHECKING:
@@ -187,6 +187,7 @@ def _chat_text(content: Any) -> str:
 # Keys of chat messages with a counterpart in items.
 _MESSAGE_KEYS: Final = frozenset(
     {"role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal", *TRAINING_FIELDS}
+    | {ROUTED_EXPERTS}
 )
 _TRANSLATED: Final = frozenset(
     {"messages", "max_completion_tokens", "max_tokens", "tools", "tool_choice", "parallel_tool_calls"}

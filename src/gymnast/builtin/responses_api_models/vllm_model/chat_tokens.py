@@ -7,6 +7,8 @@ from typing import Any, Final, cast
 
 from gymnast.kit import BadCompletion, Finish, GeneratedTokens, JsonObject, LogprobMode, check_generation
 
+from .routed_experts import experts_in
+
 TOKEN_REQUEST: Final[JsonObject] = {
     "logprobs": True,
     "top_logprobs": 0,
@@ -36,7 +38,8 @@ def chat_tokens(completion: JsonObject, mode: LogprobMode) -> ChatTokens:
     choice = choices[0]
     prompt, ids, logprobs = _read_tokens(completion, choice)
     finish = {"length": "length", "abort": "abort"}.get(choice.get("finish_reason") or "", "stop")
-    generated = GeneratedTokens(ids, logprobs, cast("Finish", finish), mode)
+    reported = (choice.get("message") or {}).get("routed_experts", choice.get("routed_experts"))
+    generated = GeneratedTokens(ids, logprobs, cast("Finish", finish), mode, experts=experts_in(reported))
     return ChatTokens(prompt, check_generation(generated))
 
 

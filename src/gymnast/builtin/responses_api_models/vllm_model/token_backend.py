@@ -30,6 +30,8 @@ from gymnast.kit import (
     is_context_overflow,
 )
 
+from .routed_experts import experts_in
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -134,6 +136,7 @@ class VLLMTokenBackend:
             self._logprobs_mode,
             _spans(choice.get("weight_versions"), len(ids)),
             _cached_tokens(reply.get("usage")),
+            experts_in(choice.get("routed_experts")),
         )
         if any(value is not None and value <= _STAND_IN for value in logprobs):
             raise BadGeneration("a logprob is the stand-in for NaN or minus infinity", generated)
