@@ -36,7 +36,8 @@ _LEVEL: Final = re.compile(
 _EVENT: Final = re.compile(rb"^\s*(Normal|Warning)\s{2,}\w")
 """An event of Kubernetes: all its failures are called warnings."""
 _LETTER: Final = re.compile(
-    rb"(?:^|\[|\] ?|\d )([IWEFC])(?=\d{3,4} \d\d:\d\d| \d+ \d+\]|[ \]]+\w+\.(?:cc|cpp|go)\b|(?<=\[[IWEFC])\])"
+    rb"(?:^|\[|\]:? ?|\d:? )([IWEFC])"
+    rb"(?=\d{3,4} \d\d:\d\d| \d+ \d+\]|[ \]]+[\w./-]*\w\.(?:cc|cpp|cu|go)\b|(?<=\[[IWEFC])\])"
 )
 """The one-letter levels of glog, klog, torch and Ray."""
 _LETTERS: Final = {b"I": Level.INFO, b"W": Level.WARNING, b"E": Level.ERROR, b"F": Level.ERROR, b"C": Level.ERROR}
@@ -66,6 +67,8 @@ _STRONG: Final = re.compile(
     rb"|^\s*(?i:caused by): ?|\*\*\* .{0,200}\bError \d|CRASH REPORT|LustreError|MPI_ABORT"
     rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
 )
+_CANCELLED: Final = re.compile(rb"\b(?:CancelledError|GeneratorExit|KeyboardInterrupt|SystemExit(?:: 0)?)\s*$")
+"""How Python's own code says that it was asked to stop."""
 _WEAK: Final = re.compile(
     rb"(?i:\b(?:NXDOMAIN|SERVFAIL|EAI_\w+|E(?:NOTFOUND|CONN\w+|NOSPC|MFILE|NOMEM|ACCES|PIPE|TIMEDOUT|HOSTUNREACH)"
     rb"|fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such"
@@ -73,7 +76,7 @@ _WEAK: Final = re.compile(
     rb"|abort(?:ed|ing)?|crash(?:ed)?|exceptions?|errors?|fatal|panic|undefined|unbound|rejected|attempt to"
     rb"|no solution|unsatisfiable|not permitted|expired|reached .{0,30}limit|unreachable|incompatible"
     rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown "
-    rb"(?:option|argument))\b)"
+    rb"(?:option|argument)|call ?stack|back ?trace|stack trace)\b)"
 )
 _FILE_NAME: Final = re.compile(rb"(?i:-W\S*error\S*|[\w-]*(?:error|fail|exception|crash)[\w-]*\.[a-z]{1,4}(?![\w.]))")
 _NO_FAILURE: Final = re.compile(
@@ -135,6 +138,8 @@ def reports_failure(line: bytes) -> bool:
     level = level_of(line)
     if level in {Level.INFO, Level.WARNING}:
         return False
+    if _CANCELLED.search(line):
+        return False
     return level is Level.ERROR or (_STRONG.search(line) is not None and _NO_FAILURE.search(line) is None)
 
 
@@ -145,6 +150,8 @@ def hints_at_failure(line: bytes) -> bool:
 
 def speaks_of_failure(line: bytes) -> bool:
     """True if a line has words of failure, and none that take them back."""
+    if _CANCELLED.search(line):
+        return False
     return _WEAK.search(_FILE_NAME.sub(b"", line)) is not None and _NO_FAILURE.search(line) is None
 
 

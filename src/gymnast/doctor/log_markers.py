@@ -29,7 +29,7 @@ _TAIL_LINES: Final = 120
 SHUTDOWN: Final = re.compile(
     rb"(?i:received sigterm|signal=sigterm|\[shutdown\]|"
     rb"received signal 15|got sigterm|sigterm received|shutting down|CANCELLED AT"
-    rb"|Application shutdown complete|KeyboardInterrupt)"
+    rb"|Application shutdown complete|KeyboardInterrupt|graceful\w* (?:exit|stop|shut|terminat))"
 )
 """Later lines may be consequences of the shutdown."""
 STARTED: Final = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ _MIN_COUNT: Final = 10
 _MIN_SHARE: Final = 0.2
 _MIN_OK: Final = 50
 _OK_SHARE: Final = 0.3
+_FIRST_ERROR: Final = 400
+_ROOT: Final = re.compile(r"POST /+(?:index\.\w+)?(?:\?\S*)? HTTP/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,14 @@ def _is_over(log: AccessLog) -> bool:
 
 
 def _is_lookup(log: AccessLog, status: int) -> bool:
-    """True for a client that looks whether something exists: a GET that is answered with 404 is an answer."""
-    return status in {404, 405} and status in log.first and "POST" not in log.first[status].text
+    """True for a client that looks whether something exists: a GET that is answered with 404 is an answer.
+
+    So is a request for the root of a server that answers others: that is how strangers scan the network.
+    """
+    if status not in {404, 405} or status not in log.first:
+        return False
+    text = log.first[status].text
+    return "POST" not in text or (_ROOT.search(text) is not None and any(code < _FIRST_ERROR for code in log.statuses))
 
 
 def _since_first(log: AccessLog, status: int) -> int:

@@ -243,7 +243,8 @@ _OWNERS: Final = (
     (re.compile(r"responses_api_agents"), "agent_exception", Layer.AGENT, "an agent"),
     (
         re.compile(
-            r"responses_api_models|\b(?:vllm|sglang|tensorrt_llm|trtllm|lmdeploy|tritonserver|llama_cpp|text_generation)"
+            r"responses_api_models"
+            r"|(?<![\w-])(?:vllm|sglang|tensorrt_llm|trtllm|lmdeploy|tritonserver|llama_cpp|text_generation\w*)[/.]"
         ),
         "engine_exception",
         Layer.MODEL_SERVING,
