@@ -185,7 +185,7 @@ _STARTING: Final = re.compile(
 """Processes and hosts that did not come up in time: nothing that less load would help."""
 _DAEMON: Final = re.compile(r"\b(?:kubelet|containerd|dockerd|slurm\w*|systemd|kernel)\b")
 """Programs of the node itself."""
-_INSTALLED: Final = re.compile(r"\S*/(?:site|dist)-packages/|\S*/lib/python3[^/]*/")
+_INSTALLED: Final = re.compile(r"(?i)\S*/(?:site|dist)-packages/|\S*/lib/python3[^/]*/")
 
 
 def class_of(failure_class: str | None) -> FailureClass | None:
@@ -197,7 +197,7 @@ def class_of(failure_class: str | None) -> FailureClass | None:
 
 def subject_of(text: str) -> Layer | None:
     """The layer whose things a text names."""
-    own = _INSTALLED.sub("", text)
+    own = _INSTALLED.sub("", text.replace("\\", "/"))
     return next((layer for layer, words in _SUBJECTS if words.search(own)), None)
 
 

@@ -56,6 +56,8 @@ _PROSE: Final = re.compile(
     rb"(?:(?:^|\s)I(?:'\w+)? |\b(?i:let's|let us|in conclusion|therefore|this suggests|however),? ).{20,}[.?!:]\W*$"
 )
 """A sentence in the first person, or an argument: programs write neither."""
+_SENTENCE: Final = 14
+_SIGNS: Final = re.compile(rb"[:/_(\[{\"'`\\]")
 _PYTHON_WARNING: Final = re.compile(rb":\d+: \w*Warning: ")
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
@@ -67,6 +69,11 @@ _STRONG: Final = re.compile(
     rb"|^\s*(?i:caused by): ?|\*\*\* .{0,200}\bError \d|CRASH REPORT|LustreError|MPI_ABORT"
     rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
 )
+_UNEXPECTED_END: Final = re.compile(
+    rb"(?i:\b(?:terminat\w+|died|exit\w*|crash\w*|killed|stopped)\b.{0,120}\bunexpected(?:ly)?\b"
+    rb"|\bunexpected(?:ly)? (?:terminat|exit|died|crash|stopp)\w*)"
+)
+"""That something ended that should not have: a failure, whatever its level."""
 _CANCELLED: Final = re.compile(rb"\b(?:CancelledError|GeneratorExit|KeyboardInterrupt|SystemExit(?:: 0)?)\s*$")
 """How Python's own code says that it was asked to stop."""
 _WEAK: Final = re.compile(
@@ -136,6 +143,8 @@ def _level_by_form(head: bytes) -> Level | None:
 def reports_failure(line: bytes) -> bool:
     """True if a line says that something failed: by its level, or by words that only failures are reported with."""
     level = level_of(line)
+    if level is Level.WARNING and _UNEXPECTED_END.search(line):
+        return True
     if level in {Level.INFO, Level.WARNING}:
         return False
     if _CANCELLED.search(line):
@@ -145,7 +154,12 @@ def reports_failure(line: bytes) -> bool:
 
 def hints_at_failure(line: bytes) -> bool:
     """True if a line without a level has words of failure, and is not the prose of a person or a model."""
-    return level_of(line) is Level.NONE and speaks_of_failure(line) and not _PROSE.search(line)
+    return level_of(line) is Level.NONE and speaks_of_failure(line) and not _PROSE.search(line) and not _is_text(line)
+
+
+def _is_text(line: bytes) -> bool:
+    """True for a long sentence without a sign that programs write into messages: a colon, a path, a name, a quote."""
+    return len(line.split()) >= _SENTENCE and _SIGNS.search(line) is None
 
 
 def speaks_of_failure(line: bytes) -> bool:

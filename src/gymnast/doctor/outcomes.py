@@ -82,6 +82,7 @@ _WON: Final = re.compile(
 """The verdict of a program about its whole work."""
 _SIDE_SERVICE: Final = re.compile(
     r"(?i)^\W*(?:wandb|mlflow|comet\w*|neptune|swanlab|tensorboard|telemetry|usage[ _]stats|sentry|opentelemetry)\b"
+    r"|\bexport\w* (?:of )?(?:spans?|traces?|metrics?|telemetry)\b|\b(?:otlp|langfuse|langsmith|posthog)\b"
 )
 """What reports about the work to others: the work does not need it."""
 _CERTAIN: Final = frozenset({"job_cancelled", "node_lost", "time_limit", "preempted"})
@@ -226,16 +227,16 @@ def ends_well(end: LogEnd | None, after_line: int) -> bool:
 def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -> bool:
     file, _, text = first_line(traced)
     outcome, end = traced.outcome, ends.get(file)
+    if _is_aside(traced, text, end, signature):
+        return True
     if outcome is None or signature in _CERTAIN or _is_by_rate(signature) or _is_storm(traced, end):
         return False
     is_good = ends_well(end, _last_line(traced))
-    if _is_incidental(traced, text, end, signature) or _goes_on(traced, text, end):
+    if _is_incidental(traced, end, signature) or _goes_on(traced, text, end):
         return True
     if signature in _LASTING:
         return (is_good or outcome.is_recovered) and outcome.work >= _SUSTAINED
-    if outcome.work >= _SUSTAINED:
-        return True
-    if signature in _REQUESTS and outcome.work >= _SOME:
+    if outcome.work >= (_SOME if signature in _REQUESTS else _SUSTAINED):
         return True
     is_handled = outcome.is_recovered or _HANDLED.search(text) is not None
     is_done = end is not None and end.is_done
@@ -244,22 +245,31 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
     )
 
 
-def _is_incidental(traced: Traced, text: str, end: LogEnd | None, signature: str) -> bool:
-    """True for an error message that the program's last word takes back, and for one of a side service."""
+def _is_aside(traced: Traced, text: str, end: LogEnd | None, signature: str) -> bool:
+    """True for an error of a side service in a log that goes on after it."""
+    if isinstance(traced, LoggedException) or signature in HARD | ENDS or not _SIDE_SERVICE.search(message_of(text)):
+        return False
+    return end is not None and end.last is not None and end.last.line - first_line(traced)[1] >= _SUSTAINED
+
+
+def _is_incidental(traced: Traced, end: LogEnd | None, signature: str) -> bool:
+    """True for an error message that the program's last word takes back."""
     if end is None or end.last is None or isinstance(traced, LoggedException) or signature in HARD | ENDS:
         return False
     after = end.last.line - _last_line(traced)
-    is_won = after > 0 and not end.is_cut and _WON.search(end.last.text) is not None
-    return is_won or (after >= _SUSTAINED and _SIDE_SERVICE.search(message_of(text)) is not None)
+    return after > 0 and not end.is_cut and _WON.search(end.last.text) is not None
 
 
 def _goes_on(traced: Traced, text: str, end: LogEnd | None) -> bool:
     """True for a message of an error, without an exception, of nothing that ends a program: it logs on as before."""
     if end is None or end.last is None or end.is_cut or not isinstance(traced, LogEvent) or traced.is_announcement:
         return False
-    if not traced.is_certain or classify(message_of(text)) not in _SOFT or role_of(text, is_cause=False) is Role.END:
-        return False
     last, after = end.last.text.encode(), end.last.line - _last_line(traced)
+    about = classify(message_of(text))
+    if about == "terminated" and after > 0 and level_of(last) is Level.INFO and SHUTDOWN.search(last):
+        return True
+    if not traced.is_certain or about not in _SOFT or role_of(text, is_cause=False) is Role.END:
+        return False
     if after <= 0 or level_of(last) is not Level.INFO or speaks_of_failure(last):
         return False
     return not _NO_WORK.search(last) or (after > _PRELUDE and SHUTDOWN.search(last) is not None)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 ID: Final = "requests_rejected"
 _MIN_COUNT: Final = 10
 _MIN_SHARE: Final = 0.2
+_MANY: Final = 100
+_SERVER_SHARE: Final = 0.05
+_OWN: Final = frozenset({500, 502, 504})
 _MIN_OK: Final = 50
 _OK_SHARE: Final = 0.3
 _FIRST_ERROR: Final = 400
@@ -96,9 +99,15 @@ def requests_rejected(facts: Facts) -> Finding | None:
         key=lambda entry: entry[2],
         default=None,
     )
-    if worst is None or worst[2] < max(_MIN_COUNT, _MIN_SHARE * _since_first(*worst[:2])):
-        return None
-    return _finding(*worst)
+    return _finding(*worst) if worst is not None and _is_frequent(*worst) else None
+
+
+def _is_frequent(log: AccessLog, status: int, count: int) -> bool:
+    """True for a share of the requests that is not chance. A server seldom fails on its own: a smaller one counts."""
+    share = count / max(1, _since_first(log, status))
+    return count >= _MIN_COUNT and (
+        share >= _MIN_SHARE or (count >= _MANY and share >= _SERVER_SHARE and status in _OWN)
+    )
 
 
 def _is_over(log: AccessLog) -> bool:

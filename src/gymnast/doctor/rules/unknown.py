@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gymnast.doctor.rules.rule import NoteRule
 
 _FEW_LINES: Final = 5
+_FEW_BYTES: Final = 2000
 
 
 @rule(Layer.INFRA, 1, "Read the lines around the first error.")
@@ -76,7 +77,8 @@ def _speaks_of_trouble(end: LogEnd) -> bool:
 
 def _is_foreign(end: LogEnd, facts: Facts) -> bool:
     """True for a few lines of which none has a form that logs have."""
-    return facts.logs.lines <= _FEW_LINES and not any(is_normal(line.encode()) for line in end.tail)
+    is_short = facts.logs.lines <= _FEW_LINES and facts.logs.size_bytes <= _FEW_BYTES
+    return is_short and not any(is_normal(line.encode()) for line in end.tail)
 
 
 @rule(Layer.INFRA, 1, "Find out why its program stopped writing.")
