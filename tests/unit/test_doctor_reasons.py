@@ -70,6 +70,51 @@ FAULTS = {
         ),
         ("weights_mismatch", "config"),
     ),
+    "an end that was not expected counts at any level": (
+        (
+            "2031-02-02 10:00:00,1 WARNING pool.py:3 -- Supervisor is terminated: id=7. Termination is unexpected. "
+            "Possible reasons include: (1) the OOM killer, (2) a crash.\n"
+        ),
+        ("terminated", "infra"),
+    ),
+    "what a user waited for in vain": (
+        (
+            "WARNING 02-02 10:00:00 [plan.py:1] The number of required GPUs exceeds those that there are.\n"
+            "INFO 02-02 10:00:09 [plan.py:2] Waiting for placement.\n"
+            'Traceback (most recent call last):\n  File "/usr/lib/asyncio/runners.py", line 8, in run\n'
+            "KeyboardInterrupt\n"
+        ),
+        ("scheduler_refused", "config"),
+    ),
+    "a server that fails on one request of eight": (
+        "Failed to export span batch code: 403, reason: Forbidden\n"
+        + (
+            'INFO:     10.0.0.1:1 - "POST /answer HTTP/1.1" 200 OK\n' * 7
+            + 'INFO:     10.0.0.1:1 - "POST /answer HTTP/1.1" 500 Internal Server Error\n'
+        )
+        * 200,
+        ("requests_rejected", "infra"),
+    ),
+    "the exception that ended a program, not what its shell had said": (
+        (
+            'Lmod has detected the following error: The following module(s) are unknown: "tool"\n'
+            + "loading\n" * 9
+            + 'Traceback (most recent call last):\n  File "/opt/site-packages/requests/m.py", line 8, in get\n'
+            "requests.exceptions.ChunkedEncodingError: ('Connection broken: IncompleteRead(5 bytes read)')\n"
+        ),
+        ("peer_lost", "infra"),
+    ),
+    "folders of environments say nothing about whose fault it is": (
+        (
+            'Traceback (most recent call last):\n  File "D:\\envs\\x\\Lib\\site-packages\\httpx\\d.py", line 8, in c\n'
+            "httpx.ConnectTimeout: [WinError 10060]\n"
+        ),
+        ("unreachable", "infra"),
+    ),
+    "shared memory that cannot be opened": (
+        "ERROR 02-02 10:00:00 [w.py:7] RuntimeError: shm open failed: No such file or directory\n",
+        ("shared_memory", "infra"),
+    ),
     "of events, the one that comes again": (
         (
             "  Warning  BackOff      8m (x40 over 20m)  kubelet  Back-off restarting failed container\n"
@@ -112,6 +157,23 @@ HEALTHY = {
     "strangers who scan a server that works": (
         'INFO:     10.0.0.1:1 - "POST /answer HTTP/1.1" 200 OK\n' * 30
         + 'INFO:     8.8.4.4:1 - "POST / HTTP/1.1" 404 Not Found\n' * 30
+    ),
+    "a worker that its server asked to stop": (
+        "[2031-02-02 10:00:00 +0000] [4] [INFO] Handling signal: term\n"
+        "[2031-02-02 10:00:00 +0000] [4] [ERROR] Worker (pid:5) was sent SIGTERM!\n"
+        "[2031-02-02 10:00:01 +0000] [4] [INFO] Shutting down: Master\n"
+    ),
+    "a text about failures": (
+        "Records from the archive\n"
+        * 6
+        + "Anything beyond this point has only an attempted search which failed for some reason in the original study\n"
+        "There may not even be a result for it\n"
+    ),
+    "statistics of a compiler": "pages\n" * 9 + " 12 strings out of 400\n 7 hyphenation exceptions out of 900\n",
+    "source code that a program prints": (
+        "epoch 1 done\n    try:\n        load()\n    except AttributeError:\n        pass\n"
+        "Warning: You are sending unauthenticated requests. Please set a TOKEN to enable higher rate limits.\n"
+        "epoch 2 done, loss=0.1, accuracy=0.9\n"
     ),
     "a kernel message that says that it is ignored": (
         "Feb 02 10:00:00 n1 kernel: nfsd: attempt to start tracking in a container ignored.\n"

@@ -170,7 +170,7 @@ _SUBJECTS: Final = (
 """Whose failure it is, by the words in a line and its frames."""
 _SYSTEM_PATH: Final = re.compile(r"(?<![\w/])/(?:run|var|dev|proc|sys|etc|\S*spool|tmp/slurm\w*)/")
 _BY_SUBJECT: Final = frozenset(
-    {*(BETWEEN_PROCESSES - {"container", "collective_failed", "data_unreadable"}), "code_exception"}
+    {*(BETWEEN_PROCESSES - {"container", "collective_failed", "data_unreadable", "ray_down"}), "code_exception"}
 )
 _NOT_FREE: Final = re.compile(
     r"(?i)\binsufficient\b|nodes are available|unschedulable|not enough (?:nodes|resources|slots)"

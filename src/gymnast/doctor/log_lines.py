@@ -89,7 +89,7 @@ _FILE_NAME: Final = re.compile(rb"(?i:-W\S*error\S*|[\w-]*(?:error|fail|exceptio
 _NO_FAILURE: Final = re.compile(
     rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
     rb"|\b(?:missing|not found|lost|dropped|expired|exceeded|invalid|rejected|unreachable|aborted)\W{0,3}0\b"
-    rb"|\bnone \w+ed\b"
+    rb"|\bnone \w+ed\b|\bexceptions? out of \d"
     rb"|\bon 0 of\b|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed"
     rb"|ing)\b|\b(?:error"
     rb"|fail\w*)_\w+"

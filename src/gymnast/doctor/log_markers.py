@@ -38,7 +38,8 @@ STARTED: Final = re.compile(
 )
 """A new start, in a log shared by several invocations."""
 ADVICE: Final = re.compile(
-    rb"(?i:common causes|possible (?:root )?(?:causes|reasons)|can cause|\bconsider\b|potential root causes|this may be caused|might be (?:incorrect"
+    rb"(?i:common causes|possible (?:root )?(?:causes|reasons)|can cause|\bconsider\b|potential root causes"
+    rb"|this may be caused|might be (?:incorrect"
     rb"|asynchronously)|^for debugging|^compile with|the above exception was the direct cause"
     rb"|during handling of the above|to enable device-side|^\s*note: )"
 )

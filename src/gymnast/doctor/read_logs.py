@@ -335,7 +335,7 @@ class _Reader:
 def _headless_traceback(lines: list[bytes], index: int) -> int | None:
     """The line before the frames that end in this line, if no line announces them as a traceback."""
     start = index - 1
-    while start > max(0, index - _MAX_MESSAGE_LINES) and without_prefix(lines[start]).startswith(('  File "', "    ")):
+    while start >= max(0, index - _MAX_MESSAGE_LINES) and without_prefix(lines[start]).startswith(('  File "', "    ")):
         start -= 1
     has_frames = start + 1 < index and without_prefix(lines[start + 1]).startswith('  File "')
     return start if has_frames and b"raceback (most recent" not in lines[start] else None

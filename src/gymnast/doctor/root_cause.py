@@ -33,6 +33,7 @@ _LONG: Final = 400
 _MAX_DELAY_S: Final = 7200.0
 """Time until a fault of the machine shows in the logs of others."""
 _MESSAGE_LINES: Final = 2
+_AT_END: Final = 2
 _BURST: Final = 6
 """Lines that tell about the same moment."""
 _OVERRIDDEN: Final = frozenset(
@@ -42,6 +43,8 @@ _OVERRIDDEN: Final = frozenset(
 
 
 _BROADEST: Final = frozenset({"bad_setting", "command_missing", "resource_busy"})
+_OF_MACHINE: Final = HARD | {"shared_memory"}
+"""What is missing or taken is a part of the machine: that says more than that something is."""
 _REFUSED: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
 """What a server refuses to do: its own reason."""
 _TRANSPORT: Final = re.compile(
@@ -108,13 +111,29 @@ def _weigh_duration(line: FailureLine, failures: list[FailureLine], logs: LogFac
     """What stopped long before the end is not why a program is still in trouble there, unless nothing else could be."""
     if _REPEATED.search(line.quote.text) is None and any(_REPEATED.search(other.quote.text) for other in failures):
         return replace(line, role=Role.END)
+    last = next((end.last.line for end in logs.ends if end.last and end.last.file == line.quote.file), 0)
+    if line.exception is not None and last - line.last_line <= _AT_END and line.failure_class in _NOTICED:
+        return replace(line, role=Role.REPORT)  # not caught: it ended the program
+    if line.exception is None and line.failure_class in _OVERRIDDEN and _is_outlived(line, failures, last):
+        return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
     if line.exception is not None or line.is_known or (line.failure_class or "bad_setting") not in _BROADEST:
         return line
-    last = next((end.last.line for end in logs.ends if end.last and end.last.file == line.quote.file), 0)
     lasting = [other for other in failures if other.quote.file == line.quote.file and last - other.last_line <= _SOON]
     if last - line.last_line <= _LONG or line in lasting or not lasting:
         return line
     return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
+
+
+def _is_outlived(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
+    """True for a message after which the program went on to an exception about something else that ended it."""
+    return any(
+        other.exception is not None
+        and other.quote.file == line.quote.file
+        and last - other.last_line <= _AT_END
+        and other.quote.line - line.last_line > _BURST
+        and other.failure_class in BETWEEN_PROCESSES | HARD | _NOTICED
+        for other in failures
+    )
 
 
 def _is_followed(line: FailureLine, certain: list[FailureLine]) -> bool:
@@ -224,7 +243,10 @@ def _class_of_line(message: str, signature: str | None) -> tuple[str | None, boo
     """The class of a line, and whether a signature of one fault says so."""
     shared = classify(message)
     is_wrapper = signature == "server_assert" and shared == "collective_failed"  # it quotes the error that it wraps
-    if signature is None or is_wrapper or (signature in BROAD and classify_plain(message) is not None):
+    is_plain = (signature in BROAD and classify_plain(message) is not None) or (
+        signature in _BROADEST and shared in _OF_MACHINE
+    )
+    if signature is None or is_wrapper or is_plain:
         return shared, False
     if signature == "key_refused" and not _API.search(message):
         return "access_denied", False

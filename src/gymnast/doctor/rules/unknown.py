@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note, quote_line
-from gymnast.doctor.log_lines import is_normal, speaks_of_failure
+from gymnast.doctor.log_lines import hints_at_failure, is_normal, reports_failure
 from gymnast.doctor.rules.incident import explain_failure, failures_in, is_settled
 from gymnast.doctor.rules.rule import rule
 from gymnast.types.failure import Layer
@@ -72,7 +72,7 @@ def _odd_ends(facts: Facts) -> list[tuple[str, LogEnd]]:
 
 def _speaks_of_trouble(end: LogEnd) -> bool:
     """True if one of the last lines of a log has words of failure."""
-    return any(speaks_of_failure(line.encode()) for line in end.tail)
+    return any(hints_at_failure(line.encode()) or reports_failure(line.encode()) for line in end.tail)
 
 
 def _is_foreign(end: LogEnd, facts: Facts) -> bool:
