@@ -28,6 +28,7 @@ _NEAR: Final = 60
 _SOON: Final = 20
 _REPEATED: Final = re.compile(r"\(x(?:[1-9]\d{1,}) over \w+\)")
 """An event of Kubernetes that came again at least ten times."""
+_EVENT: Final = re.compile(r"\s*(?:Warning|Normal)\s")
 _LONG: Final = 400
 """Lines after which an error that does not come again is over."""
 _MAX_DELAY_S: Final = 7200.0
@@ -109,7 +110,7 @@ def _weigh_warning(line: FailureLine, certain: list[FailureLine]) -> FailureLine
 
 def _weigh_duration(line: FailureLine, failures: list[FailureLine], logs: LogFacts) -> FailureLine:
     """What stopped long before the end is not why a program is still in trouble there, unless nothing else could be."""
-    if _REPEATED.search(line.quote.text) is None and any(_REPEATED.search(other.quote.text) for other in failures):
+    if _EVENT.match(line.quote.text) and not _REPEATED.search(line.quote.text) and _has_repeated(failures, line):
         return replace(line, role=Role.END)
     last = next((end.last.line for end in logs.ends if end.last and end.last.file == line.quote.file), 0)
     if line.exception is not None and last - line.last_line <= _AT_END and line.failure_class in _NOTICED:
@@ -122,6 +123,11 @@ def _weigh_duration(line: FailureLine, failures: list[FailureLine], logs: LogFac
     if last - line.last_line <= _LONG or line in lasting or not lasting:
         return line
     return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
+
+
+def _has_repeated(failures: list[FailureLine], line: FailureLine) -> bool:
+    """True if another event in the same log came again and again."""
+    return any(other.quote.file == line.quote.file and _REPEATED.search(other.quote.text) for other in failures)
 
 
 def _is_outlived(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
