@@ -81,6 +81,40 @@ OWN: Final = {
         "lower the number of requests at once (--max-running-requests, --max-num-seqs, --concurrency), or give the "
         "server's cache more memory",
     ),
+    "step_failed": FailureClass(
+        Layer.INFRA,
+        "a task of a job step failed, and the scheduler ended the others",
+        "one process of the step ended with an error; this log does not say why",
+        "find the task that is not in the list of those that were terminated, and read its output (srun --label, "
+        "sacct -j ID --format=JobID,State,ExitCode)",
+    ),
+    "offline_mode": FailureClass(
+        Layer.CONFIG,
+        "a file is not in the local cache, and offline mode forbids to download it",
+        "HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE or a similar setting is on where the program runs",
+        "download it to the cache first (huggingface-cli download NAME), or unset the variable",
+    ),
+    "gpu_busy": FailureClass(
+        Layer.INFRA,
+        "a GPU is not free",
+        "another process holds the GPU, it is in exclusive mode, or its last user left it in a bad state",
+        "list its processes and its mode (nvidia-smi; nvidia-smi -q -d COMPUTE), stop the other process or take "
+        "another GPU; if there is none, reset it (nvidia-smi --gpu-reset)",
+    ),
+    "gpu_assert": FailureClass(
+        Layer.MODEL_SERVING,
+        "code on the GPU stopped at a check of its own",
+        "an index or a size out of range reached the GPU (a token id, a label, the parts of an image): a wrong input "
+        "or a fault of the program, not of the GPU",
+        "find the input that triggers it (the lines before name the kernel and often the request), and run it again "
+        "with CUDA_LAUNCH_BLOCKING=1; if the input is right, try another version of the program",
+    ),
+    "port_denied": FailureClass(
+        Layer.CONFIG,
+        "a server may not listen on its port",
+        "ports below 1024, or this address, need rights that the program does not have",
+        "choose a port above 1024, or grant the right (setcap cap_net_bind_service, the container's capabilities)",
+    ),
     "training_oom": FailureClass(
         Layer.INFRA,
         "a training program has too little GPU memory",
@@ -126,7 +160,7 @@ _SUBJECTS: Final = (
         Layer.VERIFIER,
         re.compile(
             r"(?i)verif|reward|grad(?:er|ing)|judge|\bscor(?:e|ing)|resources_servers|/envs?/|\benvs?\b"
-            r"|environment|tools?\b"
+            r"|environment(?! variables?\b)|tools?\b"
         ),
     ),
     (Layer.SANDBOX, re.compile(r"(?i)sandbox|bwrap|gvisor|firecracker")),
@@ -134,17 +168,24 @@ _SUBJECTS: Final = (
     (Layer.DATA_SCHEMA, re.compile(r"(?i)dataset|jsonl|\brows?\b|/data/|data\.py|loader")),
 )
 """Whose failure it is, by the words in a line and its frames."""
-_SYSTEM_PATH: Final = re.compile(r"(?<![\w/])/(?:run|var|dev|proc|sys|etc)/")
+_SYSTEM_PATH: Final = re.compile(r"(?<![\w/])/(?:run|var|dev|proc|sys|etc|\S*spool|tmp/slurm\w*)/")
 _BY_SUBJECT: Final = frozenset(
-    {*(BETWEEN_PROCESSES - {"container", "collective_failed", "data_unreadable"}), "code_exception"}
+    {*(BETWEEN_PROCESSES - {"container", "collective_failed", "data_unreadable", "ray_down"}), "code_exception"}
 )
+_NOT_FREE: Final = re.compile(
+    r"(?i)\binsufficient\b|nodes are available|unschedulable|not enough (?:nodes|resources|slots)"
+    r"|no (?:available )?capacity|stockout|ZONE_RESOURCE|InsufficientInstance"
+)
+"""What was asked for exists, and is not free."""
+_OF_MACHINE: Final = {"command_missing": _SYSTEM_PATH, "scheduler_refused": _NOT_FREE}
+"""Words with which a class of failures is about the machine, not about what was asked of it."""
 _STARTING: Final = re.compile(
     r"(?i)\b(?:register\w*|join\w*|rendezvous|mount\w*|boot\w*|attach\w*|ranks?|nodes?|process(?:es)?|pods?|volumes?)\b"
 )
 """Processes and hosts that did not come up in time: nothing that less load would help."""
 _DAEMON: Final = re.compile(r"\b(?:kubelet|containerd|dockerd|slurm\w*|systemd|kernel)\b")
 """Programs of the node itself."""
-_INSTALLED: Final = re.compile(r"\S*/(?:site|dist)-packages/|\S*/lib/python3[^/]*/")
+_INSTALLED: Final = re.compile(r"(?i)\S*/(?:site|dist)-packages/|\S*/lib/python3[^/]*/")
 
 
 def class_of(failure_class: str | None) -> FailureClass | None:
@@ -156,7 +197,7 @@ def class_of(failure_class: str | None) -> FailureClass | None:
 
 def subject_of(text: str) -> Layer | None:
     """The layer whose things a text names."""
-    own = _INSTALLED.sub("", text)
+    own = _INSTALLED.sub("", text.replace("\\", "/"))
     return next((layer for layer, words in _SUBJECTS if words.search(own)), None)
 
 
@@ -167,10 +208,11 @@ def layer_of(failure_class: str, text: str, of_log: Layer = Layer.INFRA) -> Laye
     """
     known = class_of(failure_class)
     assert known is not None
-    if failure_class == "command_missing" and _SYSTEM_PATH.search(text):
+    of_machine = _OF_MACHINE.get(failure_class)
+    if of_machine is not None and of_machine.search(text):
         return Layer.INFRA
     if failure_class not in _BY_SUBJECT:
-        return known.layer
+        return of_log if failure_class == "gpu_assert" else known.layer  # its words are those of GPU code
     if failure_class == "timed_out" and (_STARTING.search(text) or _DAEMON.search(text)):
         return Layer.INFRA
     subject = subject_of(text)

@@ -86,12 +86,14 @@ def announces(line: bytes) -> bool:
 
 _STAMP: Final = (
     r"\[?\d{4}[-/]\d\d[-/]\d\d[T _]?(?:\d\d:\d\d:\d\d(?:[.,]\d+)?)?(?: ?[+-]\d\d:?\d\d|Z)?[^\s\]]{0,6}\]?"
-    r"|\w{3} +\d+ \d\d:\d\d:\d\d \S+|\d\d:\d\d:\d\d(?:[.,]\d+)?Z?|\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?"
+    r"|\w{3} +\d+ \d\d:\d\d:\d\d \S+(?: [\w.-]+\[\d+\]:)?|\d\d:\d\d:\d\d(?:[.,]\d+)?Z?"
+    r"|\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?"
     r"|\d\d/\d\d \d\d:\d\d:\d\d|\[ *\d+\.\d+\]"
 )
 _LEVELS: Final = r"(?:ERROR|ERR|FATAL|CRITICAL|WARN(?:ING)?|SEVERE|INFO|E|F)(?=[\s:\]|])[:\]|]?"
 _PREFIX: Final = re.compile(
-    rf"^\s*(?:{_STAMP}|[EFWCI]\d{{4}} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\]|\[(?:[^\]\[]|\[[^\]]*\]){{1,60}}\]:?"
+    rf"^\s*(?:{_STAMP}|[EFWCI]\d{{4}} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\]"
+    rf"|[EFWCI] [\w./-]+:\d+\]|\[(?:[^\]\[]|\[[^\]]*\]){{1,60}}\]:?"
     rf"|\((?!os error)[^()]{{1,60}}\)|{_LEVELS}|[-|:>*=]+(?=\s))\s*"
 )
 _FIELD: Final = re.compile(r"""\b(?:msg|message|error|err|text)["']?\s*[=:]\s*"((?:[^"\\]|\\.)+)(?:"|$)""")

@@ -36,7 +36,8 @@ _LEVEL: Final = re.compile(
 _EVENT: Final = re.compile(rb"^\s*(Normal|Warning)\s{2,}\w")
 """An event of Kubernetes: all its failures are called warnings."""
 _LETTER: Final = re.compile(
-    rb"(?:^|\[|\] ?|\d )([IWEFC])(?=\d{3,4} \d\d:\d\d| \d+ \d+\]|[ \]]+\w+\.(?:cc|cpp|go)\b|(?<=\[[IWEFC])\])"
+    rb"(?:^|\[|\]:? ?|\d:? )([IWEFC])"
+    rb"(?=\d{3,4} \d\d:\d\d| \d+ \d+\]|[ \]]+[\w./-]*\w\.(?:cc|cpp|cu|go)\b|(?<=\[[IWEFC])\])"
 )
 """The one-letter levels of glog, klog, torch and Ray."""
 _LETTERS: Final = {b"I": Level.INFO, b"W": Level.WARNING, b"E": Level.ERROR, b"F": Level.ERROR, b"C": Level.ERROR}
@@ -55,6 +56,8 @@ _PROSE: Final = re.compile(
     rb"(?:(?:^|\s)I(?:'\w+)? |\b(?i:let's|let us|in conclusion|therefore|this suggests|however),? ).{20,}[.?!:]\W*$"
 )
 """A sentence in the first person, or an argument: programs write neither."""
+_SENTENCE: Final = 14
+_SIGNS: Final = re.compile(rb"[:/_(\[{\"'`\\]")
 _PYTHON_WARNING: Final = re.compile(rb":\d+: \w*Warning: ")
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
@@ -66,6 +69,13 @@ _STRONG: Final = re.compile(
     rb"|^\s*(?i:caused by): ?|\*\*\* .{0,200}\bError \d|CRASH REPORT|LustreError|MPI_ABORT"
     rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
 )
+_UNEXPECTED_END: Final = re.compile(
+    rb"(?i:\b(?:terminat\w+|died|exit\w*|crash\w*|killed|stopped)\b.{0,120}\bunexpected(?:ly)?\b"
+    rb"|\bunexpected(?:ly)? (?:terminat|exit|died|crash|stopp)\w*)"
+)
+"""That something ended that should not have: a failure, whatever its level."""
+_CANCELLED: Final = re.compile(rb"\b(?:CancelledError|GeneratorExit|KeyboardInterrupt|SystemExit(?:: 0)?)\s*$")
+"""How Python's own code says that it was asked to stop."""
 _WEAK: Final = re.compile(
     rb"(?i:\b(?:NXDOMAIN|SERVFAIL|EAI_\w+|E(?:NOTFOUND|CONN\w+|NOSPC|MFILE|NOMEM|ACCES|PIPE|TIMEDOUT|HOSTUNREACH)"
     rb"|fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such"
@@ -73,13 +83,13 @@ _WEAK: Final = re.compile(
     rb"|abort(?:ed|ing)?|crash(?:ed)?|exceptions?|errors?|fatal|panic|undefined|unbound|rejected|attempt to"
     rb"|no solution|unsatisfiable|not permitted|expired|reached .{0,30}limit|unreachable|incompatible"
     rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown "
-    rb"(?:option|argument))\b)"
+    rb"(?:option|argument)|call ?stack|back ?trace|stack trace)\b)"
 )
 _FILE_NAME: Final = re.compile(rb"(?i:-W\S*error\S*|[\w-]*(?:error|fail|exception|crash)[\w-]*\.[a-z]{1,4}(?![\w.]))")
 _NO_FAILURE: Final = re.compile(
     rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
     rb"|\b(?:missing|not found|lost|dropped|expired|exceeded|invalid|rejected|unreachable|aborted)\W{0,3}0\b"
-    rb"|\bnone \w+ed\b"
+    rb"|\bnone \w+ed\b|\bexceptions? out of \d"
     rb"|\bon 0 of\b|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed"
     rb"|ing)\b|\b(?:error"
     rb"|fail\w*)_\w+"
@@ -133,18 +143,29 @@ def _level_by_form(head: bytes) -> Level | None:
 def reports_failure(line: bytes) -> bool:
     """True if a line says that something failed: by its level, or by words that only failures are reported with."""
     level = level_of(line)
+    if level is Level.WARNING and _UNEXPECTED_END.search(line):
+        return True
     if level in {Level.INFO, Level.WARNING}:
+        return False
+    if _CANCELLED.search(line):
         return False
     return level is Level.ERROR or (_STRONG.search(line) is not None and _NO_FAILURE.search(line) is None)
 
 
 def hints_at_failure(line: bytes) -> bool:
     """True if a line without a level has words of failure, and is not the prose of a person or a model."""
-    return level_of(line) is Level.NONE and speaks_of_failure(line) and not _PROSE.search(line)
+    return level_of(line) is Level.NONE and speaks_of_failure(line) and not _PROSE.search(line) and not _is_text(line)
+
+
+def _is_text(line: bytes) -> bool:
+    """True for a long sentence without a sign that programs write into messages: a colon, a path, a name, a quote."""
+    return len(line.split()) >= _SENTENCE and _SIGNS.search(line) is None
 
 
 def speaks_of_failure(line: bytes) -> bool:
     """True if a line has words of failure, and none that take them back."""
+    if _CANCELLED.search(line):
+        return False
     return _WEAK.search(_FILE_NAME.sub(b"", line)) is not None and _NO_FAILURE.search(line) is None
 
 

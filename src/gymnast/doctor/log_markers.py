@@ -29,7 +29,7 @@ _TAIL_LINES: Final = 120
 SHUTDOWN: Final = re.compile(
     rb"(?i:received sigterm|signal=sigterm|\[shutdown\]|"
     rb"received signal 15|got sigterm|sigterm received|shutting down|CANCELLED AT"
-    rb"|Application shutdown complete|KeyboardInterrupt)"
+    rb"|Application shutdown complete|KeyboardInterrupt|graceful\w* (?:exit|stop|shut|terminat))"
 )
 """Later lines may be consequences of the shutdown."""
 STARTED: Final = re.compile(
@@ -38,7 +38,8 @@ STARTED: Final = re.compile(
 )
 """A new start, in a log shared by several invocations."""
 ADVICE: Final = re.compile(
-    rb"(?i:common causes|can cause|\bconsider\b|potential root causes|this may be caused|might be (?:incorrect"
+    rb"(?i:common causes|possible (?:root )?(?:causes|reasons)|can cause|\bconsider\b|potential root causes"
+    rb"|this may be caused|might be (?:incorrect"
     rb"|asynchronously)|^for debugging|^compile with|the above exception was the direct cause"
     rb"|during handling of the above|to enable device-side|^\s*note: )"
 )
@@ -56,7 +57,8 @@ JOB_CANCELLED: Final = re.compile(rb"\*\*\* JOB \S+ ON \S+ CANCELLED AT (?!\S+ D
 VERIFY_500: Final = re.compile(rb'"POST /(?:verify|seed_session|step|reset)\b[^"]*" 500')
 """In an access log: an environment's server failed."""
 SOURCE: Final = re.compile(
-    rb"(?:^|\] ?|\) ?)\s{2,}(?:raise |assert |return |File \"|with |self\.|sys\.exit|[\^~]+\s*$|at [\w.$]+\()"
+    rb"(?:^|\] ?|\) ?)\s{2,}(?:raise |assert |return |except\b.*:\s*$|try:\s*$"
+    rb"|File \"|with |self\.|sys\.exit|[\^~]+\s*$|at [\w.$]+\()"
     rb"|called at \S+:\d+:\d+|^[^\s].{0,80}[\])] {5,}\S"
 )
 """A line of source code or a frame inside a traceback."""
@@ -90,7 +92,7 @@ HEDGED: Final = re.compile(
     rb"|\[?--[a-z][\w-]*(?:oom|kill|fail|error)[\w-]*|\btest_\w+|\bnode\.kubernetes\.io/[\w-]+\S*"
     rb"|\b(?:if|in case|unless) (?:you|it|this|there|the|an?|any)\b[^.;\n]{0,160}"
     rb"|\bif \w+ (?:is|are) \w+\b|\bpotentially because\b[^.;\n]{0,120}|\bmight (?:run|lead|result)\b[^.;\n]{0,120}"
-    rb"|\byou can (?:enable|set|use|try)\b[^.;\n]{0,160})"
+    rb"|\byou can (?:enable|set|use|try)\b[^.;\n]{0,160}|\bto enable (?:higher|faster|more|better)\b[^.;\n]{0,120})"
 )
 """A question or a condition is not an observation; the name of an option is none either."""
 SETTINGS: Final = re.compile(

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.facts import Hit, LogEvent, LoggedException, Outcome
-from gymnast.doctor.line_roles import message_of
+from gymnast.doctor.line_roles import Role, message_of, role_of
 from gymnast.doctor.log_lines import Level, level_of, reports_failure, speaks_of_failure
-from gymnast.doctor.log_markers import ACCESS, SOURCE, STARTED
+from gymnast.doctor.log_markers import ACCESS, SHUTDOWN, SOURCE, STARTED
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.signatures import SIGNATURES
-from gymnast.doctor.system_errors import ENDS, HARD
+from gymnast.doctor.system_errors import ENDS, HARD, classify
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import LogEnd, LogFacts
@@ -30,6 +30,8 @@ _SUSTAINED: Final = 20
 """Lines of work after which an error no longer matters."""
 _SOME: Final = 3
 _REPEATED: Final = 3
+_PRELUDE: Final = 10
+"""Lines between an error and a failure that it belongs to."""
 _MIN_STORM: Final = 20
 _STORM_SHARE: Final = 0.2
 """An error in so many of the lines of a log matters, whatever follows."""
@@ -40,7 +42,7 @@ _ANSWERED: Final = b" "
 _LAST_LINES: Final = 3
 _VARIABLE: Final = re.compile(rb"https?://\S+|[\w./:+-]*\d[\w./:,+-]*")
 _RECOVERED: Final = re.compile(
-    rb"(?i:\bserver \S+ ok\b|\b(?:is|are) (?:back|available again)\b"
+    rb"\bNormal\s+Started\s(?!.*\(x\d)|(?i:\bserver \S+ ok\b|\b(?:is|are) (?:back|available again)\b"
     rb"|\b(?:reconnected|recovered|re-?established|connection restored|resum(?:ed|ing)|back online"
     rb"|succeeded (?:after|on (?:attempt|retry|try))|(?:retry|attempt|try)\b.{0,40}\b(?:succeeded|ok)\b))"
 )
@@ -69,6 +71,8 @@ _SUCCESS: Final = re.compile(
 _TOTALS: Final = re.compile(r"(?i)\b[1-9]\d* (?:\w+ )?(?:fail\w*|errors?|lost|missing|dropped)\b")
 _LASTING: Final = HARD | ENDS | {"node_broken"}
 """What no program works on after, unless its log says so."""
+_SOFT: Final = frozenset({None, "resource_busy", "bad_setting", "command_missing"})
+"""What an error message may be about that its program goes on from."""
 _REQUESTS: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
 """What a server refuses to one request: the next ones may be fine."""
 _WON: Final = re.compile(
@@ -78,6 +82,7 @@ _WON: Final = re.compile(
 """The verdict of a program about its whole work."""
 _SIDE_SERVICE: Final = re.compile(
     r"(?i)^\W*(?:wandb|mlflow|comet\w*|neptune|swanlab|tensorboard|telemetry|usage[ _]stats|sentry|opentelemetry)\b"
+    r"|\bexport\w* (?:of )?(?:spans?|traces?|metrics?|telemetry)\b|\b(?:otlp|langfuse|langsmith|posthog)\b"
 )
 """What reports about the work to others: the work does not need it."""
 _CERTAIN: Final = frozenset({"job_cancelled", "node_lost", "time_limit", "preempted"})
@@ -174,6 +179,7 @@ def without_incidental(logs: LogFacts) -> tuple[LogFacts, list[Traced]]:
         *(event for event in logs.events if not event.is_warning and _is_overcome(event, ends)),
         *(error for error in logs.real_exceptions if _is_overcome(error, ends)),
     ]
+    overcome = _without_preludes(overcome, logs)
     if not overcome:
         return logs, []
     dropped = {id(traced) for traced in overcome}
@@ -183,8 +189,26 @@ def without_incidental(logs: LogFacts) -> tuple[LogFacts, list[Traced]]:
         events=[event for event in logs.events if id(event) not in dropped],
         exceptions=[error for error in logs.exceptions if id(error) not in dropped],
     )
-    has_failures = any(event.is_certain for event in kept.events) or any(name in SIGNATURES for name in kept.hits)
+    has_failures = any(event.is_certain for event in kept.events) or any(
+        name in SIGNATURES and not hit.is_warning for name, hit in kept.hits.items()
+    )
     return (kept if has_failures else replace(kept, failure_lines=0)), overcome
+
+
+def _without_preludes(overcome: list[Traced], logs: LogFacts) -> list[Traced]:
+    """Without errors shortly before one that the program did not get over: they are part of the same failure."""
+    dropped = {id(traced) for traced in overcome}
+    traced_lines: list[Traced] = [
+        *(hit for name, hit in logs.hits.items() if name in SIGNATURES and not hit.is_warning),
+        *(event for event in logs.events if event.is_certain),
+        *logs.real_exceptions,
+    ]
+    lasting = [first_line(traced)[:2] for traced in traced_lines if id(traced) not in dropped]
+    return [traced for traced in overcome if not any(_precedes(traced, *place) for place in lasting)]
+
+
+def _precedes(traced: Traced, file: str, line: int) -> bool:
+    return first_line(traced)[0] == file and 0 < line - _last_line(traced) <= _PRELUDE
 
 
 def first_line(traced: Traced) -> tuple[str, int, str]:
@@ -203,16 +227,16 @@ def ends_well(end: LogEnd | None, after_line: int) -> bool:
 def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -> bool:
     file, _, text = first_line(traced)
     outcome, end = traced.outcome, ends.get(file)
+    if _is_aside(traced, text, end, signature):
+        return True
     if outcome is None or signature in _CERTAIN or _is_by_rate(signature) or _is_storm(traced, end):
         return False
     is_good = ends_well(end, _last_line(traced))
-    if _is_incidental(traced, text, end, signature):
+    if _is_incidental(traced, end, signature) or _goes_on(traced, text, end):
         return True
     if signature in _LASTING:
         return (is_good or outcome.is_recovered) and outcome.work >= _SUSTAINED
-    if outcome.work >= _SUSTAINED:
-        return True
-    if signature in _REQUESTS and outcome.work >= _SOME:
+    if outcome.work >= (_SOME if signature in _REQUESTS else _SUSTAINED):
         return True
     is_handled = outcome.is_recovered or _HANDLED.search(text) is not None
     is_done = end is not None and end.is_done
@@ -221,13 +245,34 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
     )
 
 
-def _is_incidental(traced: Traced, text: str, end: LogEnd | None, signature: str) -> bool:
-    """True for an error message that the program's last word takes back, and for one of a side service."""
+def _is_aside(traced: Traced, text: str, end: LogEnd | None, signature: str) -> bool:
+    """True for an error of a side service in a log that goes on after it."""
+    if isinstance(traced, LoggedException) or signature in HARD | ENDS or not _SIDE_SERVICE.search(message_of(text)):
+        return False
+    return end is not None and end.last is not None and end.last.line - first_line(traced)[1] >= _SUSTAINED
+
+
+def _is_incidental(traced: Traced, end: LogEnd | None, signature: str) -> bool:
+    """True for an error message that the program's last word takes back."""
     if end is None or end.last is None or isinstance(traced, LoggedException) or signature in HARD | ENDS:
         return False
     after = end.last.line - _last_line(traced)
-    is_won = after > 0 and not end.is_cut and _WON.search(end.last.text) is not None
-    return is_won or (after >= _SUSTAINED and _SIDE_SERVICE.search(message_of(text)) is not None)
+    return after > 0 and not end.is_cut and _WON.search(end.last.text) is not None
+
+
+def _goes_on(traced: Traced, text: str, end: LogEnd | None) -> bool:
+    """True for a message of an error, without an exception, of nothing that ends a program: it logs on as before."""
+    if end is None or end.last is None or end.is_cut or not isinstance(traced, LogEvent) or traced.is_announcement:
+        return False
+    last, after = end.last.text.encode(), end.last.line - _last_line(traced)
+    about = classify(message_of(text))
+    if about == "terminated" and after > 0 and level_of(last) is Level.INFO and SHUTDOWN.search(last):
+        return True
+    if not traced.is_certain or about not in _SOFT or role_of(text, is_cause=False) is Role.END:
+        return False
+    if after <= 0 or level_of(last) is not Level.INFO or speaks_of_failure(last):
+        return False
+    return not _NO_WORK.search(last) or (after > _PRELUDE and SHUTDOWN.search(last) is not None)
 
 
 def _is_by_rate(signature: str) -> bool:

@@ -29,6 +29,8 @@ _OWN: Final = re.compile(
 )
 """What precedes a quoted text that is the program's own message."""
 _QUOTED: Final = re.compile(_STRING)
+_ESCAPED_OBJECT: Final = re.compile(r"\{\\+\".*(?:\}|$)")
+"""A JSON object within a quoted text: data that a program passed on."""
 _MIN_WORDS: Final = 4
 _BLANK: Final = "…"
 
@@ -36,6 +38,8 @@ _BLANK: Final = "…"
 def own_words(text: str) -> str:
     """`text` without quoted user data. A short quoted name stays, as does a program's own quoted message."""
     text = text[:_MAX_CHARS]
+    if "{\\" in text:
+        text = _ESCAPED_OBJECT.sub("{…}", text)
     if '"' not in text and "'" not in text and "`" not in text:
         return text
     return _QUOTED.sub(_blank_long, _drop_fields(text))

@@ -41,8 +41,8 @@ from gymnast.doctor.log_markers import (
 )
 from gymnast.doctor.outcomes import OutcomeTracker
 from gymnast.doctor.provenance import own_words
-from gymnast.doctor.signatures import SIGNATURES
-from gymnast.doctor.tracebacks import Tracebacks
+from gymnast.doctor.signatures import BROAD, SIGNATURES
+from gymnast.doctor.tracebacks import Tracebacks, without_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -68,6 +68,7 @@ _CONTEXT_CHARS: Final = 140
 _FIRST_ERROR: Final = 400
 _MODEL_SERVERS: Final = (
     *(b"vLLM API server", b"(EngineCore", b"ServerArgs(", b"Decode batch", b"[TensorRT-LLM]", b"[TRT-LLM]"),
+    *(b"AsyncLLM", b"EngineCore", b"ollama[", b"model_lifecycle.cc"),
     *(b"llama_model_load", b"text_generation_router", b"vllm.entrypoints", b"sglang.launch_server"),
 )
 """What only the logs of model servers contain."""
@@ -334,9 +335,9 @@ class _Reader:
 def _headless_traceback(lines: list[bytes], index: int) -> int | None:
     """The line before the frames that end in this line, if no line announces them as a traceback."""
     start = index - 1
-    while start > max(0, index - _MAX_MESSAGE_LINES) and lines[start].startswith((b'  File "', b"    ")):
+    while start >= max(0, index - _MAX_MESSAGE_LINES) and without_prefix(lines[start]).startswith(('  File "', "    ")):
         start -= 1
-    has_frames = start + 1 < index and lines[start + 1].startswith(b'  File "')
+    has_frames = start + 1 < index and without_prefix(lines[start + 1]).startswith('  File "')
     return start if has_frames and b"raceback (most recent" not in lines[start] else None
 
 
@@ -356,11 +357,22 @@ def _classify(line: bytes) -> _Reading:
     ids = [name for name, known in SIGNATURES.items() if known.pattern.search(own)]
     if level is Level.INFO:
         ids = [name for name in ids if SIGNATURES[name].at_any_level]
-    heaviest = max((SIGNATURES[name].weight for name in ids), default=0)
-    ids = [name for name in ids if SIGNATURES[name].weight == heaviest]
+    ids = _innermost(ids, own) if len(ids) > 1 and all(name in BROAD for name in ids) else _heaviest(ids)
     if not ids and level is not Level.ERROR and RESULT.search(own):
         return _Reading(markers, level, is_failure=False, is_hint=False)
     return _Reading((*ids, *markers), level, reports_failure(own), hints_at_failure(own))
+
+
+def _heaviest(ids: list[str]) -> list[str]:
+    heaviest = max((SIGNATURES[name].weight for name in ids), default=0)
+    return [name for name in ids if SIGNATURES[name].weight == heaviest]
+
+
+def _innermost(ids: list[str], line: bytes) -> list[str]:
+    """Of classes of faults, the one whose words come last: an error that wraps another names the reason at its end."""
+    statement = line.partition(b" while ")[0]
+    ends = {name: max((m.end() for m in SIGNATURES[name].pattern.finditer(statement)), default=0) for name in ids}
+    return _heaviest([name for name in ids if ends[name] == max(ends.values())])
 
 
 def _lines_before(lines: list[bytes], index: int) -> str:

@@ -26,9 +26,15 @@ _STORM: Final = 20
 _NEAR: Final = 60
 """Lines between a hint or a warning and the failure that it explains."""
 _SOON: Final = 20
+_REPEATED: Final = re.compile(r"\(x(?:[1-9]\d{1,}) over \w+\)")
+"""An event of Kubernetes that came again at least ten times."""
+_EVENT: Final = re.compile(r"\s*(?:Warning|Normal)\s")
+_LONG: Final = 400
+"""Lines after which an error that does not come again is over."""
 _MAX_DELAY_S: Final = 7200.0
 """Time until a fault of the machine shows in the logs of others."""
 _MESSAGE_LINES: Final = 2
+_AT_END: Final = 2
 _BURST: Final = 6
 """Lines that tell about the same moment."""
 _OVERRIDDEN: Final = frozenset(
@@ -38,6 +44,8 @@ _OVERRIDDEN: Final = frozenset(
 
 
 _BROADEST: Final = frozenset({"bad_setting", "command_missing", "resource_busy"})
+_OF_MACHINE: Final = HARD | {"shared_memory"}
+"""What is missing or taken is a part of the machine: that says more than that something is."""
 _REFUSED: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
 """What a server refuses to do: its own reason."""
 _TRANSPORT: Final = re.compile(
@@ -69,6 +77,8 @@ class FailureLine:
     is_warning: bool = False
     before: str = ""
     """The line that the program printed just before."""
+    last_line: int = 0
+    """Where it was reported last."""
 
     @property
     def message(self) -> str:
@@ -85,6 +95,7 @@ def find_failures(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> list[Failu
     certain = [line for line in lines.values() if not line.is_warning]
     failures = [*certain, *(_weigh_warning(line, certain) for line in lines.values() if line.is_warning)]
     failures += _hints(logs, failures)
+    failures = [_weigh_duration(line, failures, logs) for line in failures]
     has_times = all(failure.at is not None for failure in failures)
     failures.sort(key=lambda line: (_rank(line), (has_times and line.at) or 0.0, line.position))
     return _prefer_class(failures)
@@ -95,6 +106,40 @@ def _weigh_warning(line: FailureLine, certain: list[FailureLine]) -> FailureLine
     if line.failure_class in EVEN_WARNINGS and _is_followed(line, certain):
         return line
     return replace(line, role=max(line.role, Role.REPORT))
+
+
+def _weigh_duration(line: FailureLine, failures: list[FailureLine], logs: LogFacts) -> FailureLine:
+    """What stopped long before the end is not why a program is still in trouble there, unless nothing else could be."""
+    if _EVENT.match(line.quote.text) and not _REPEATED.search(line.quote.text) and _has_repeated(failures, line):
+        return replace(line, role=Role.END)
+    last = next((end.last.line for end in logs.ends if end.last and end.last.file == line.quote.file), 0)
+    if line.exception is not None and last - line.last_line <= _AT_END and line.failure_class in _NOTICED:
+        return replace(line, role=Role.REPORT)  # not caught: it ended the program
+    if line.exception is None and line.failure_class in _OVERRIDDEN and _is_outlived(line, failures, last):
+        return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
+    if line.exception is not None or line.is_known or (line.failure_class or "bad_setting") not in _BROADEST:
+        return line
+    lasting = [other for other in failures if other.quote.file == line.quote.file and last - other.last_line <= _SOON]
+    if last - line.last_line <= _LONG or line in lasting or not lasting:
+        return line
+    return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
+
+
+def _has_repeated(failures: list[FailureLine], line: FailureLine) -> bool:
+    """True if another event in the same log came again and again."""
+    return any(other.quote.file == line.quote.file and _REPEATED.search(other.quote.text) for other in failures)
+
+
+def _is_outlived(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
+    """True for a message after which the program went on to an exception about something else that ended it."""
+    return any(
+        other.exception is not None
+        and other.quote.file == line.quote.file
+        and last - other.last_line <= _AT_END
+        and other.quote.line - line.last_line > _BURST
+        and other.failure_class in BETWEEN_PROCESSES | HARD | _NOTICED
+        for other in failures
+    )
 
 
 def _is_followed(line: FailureLine, certain: list[FailureLine]) -> bool:
@@ -175,27 +220,39 @@ def _known_lines(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> Iterator[Fa
     for event in logs.events:
         if event.is_certain:
             line = _of_text(event.first, "an error", event.position, event.at, count=event.count)
-            line = replace(line, before=event.before)
+            line = replace(line, before=event.before, last_line=event.last_line)
             is_vague = event.is_announcement and line.role is Role.REPORT
             yield replace(line, role=Role.ANNOUNCEMENT) if is_vague else line
     for name, hit in hits:
         line = _of_text(hit.first, "an error", hit.position, hit.at, signature=name, count=hit.count)
-        yield replace(line, is_warning=hit.is_warning, before=hit.before)
+        yield replace(line, is_warning=hit.is_warning, before=hit.before, last_line=hit.last.line)
 
 
 def _of_text(
     quote: Quote, what: str, position: float, at: float | None, *, signature: str | None = None, count: int = 1
 ) -> FailureLine:
-    message = without_hedges(own_words(message_of(quote.text)).encode()).decode()
+    message = without_hedges(_without_fields(own_words(message_of(quote.text))).encode()).decode()
     failure_class, is_known = _class_of_line(message, signature)
     return FailureLine(quote, what, position, at, failure_class, _role(message, failure_class), is_known, count=count)
+
+
+_FIELD_NAME: Final = re.compile(r"\b\w+=(?=[\w'\"\[{(.-])")
+_MIN_FIELDS: Final = 6
+
+
+def _without_fields(message: str) -> str:
+    """A message that prints the state of something, without the names of its fields: a name is not an observation."""
+    return _FIELD_NAME.sub("", message) if len(_FIELD_NAME.findall(message)) >= _MIN_FIELDS else message
 
 
 def _class_of_line(message: str, signature: str | None) -> tuple[str | None, bool]:
     """The class of a line, and whether a signature of one fault says so."""
     shared = classify(message)
     is_wrapper = signature == "server_assert" and shared == "collective_failed"  # it quotes the error that it wraps
-    if signature is None or is_wrapper or (signature in BROAD and classify_plain(message) is not None):
+    is_plain = (signature in BROAD and classify_plain(message) is not None) or (
+        signature in _BROADEST and shared in _OF_MACHINE
+    )
+    if signature is None or is_wrapper or is_plain:
         return shared, False
     if signature == "key_refused" and not _API.search(message):
         return "access_denied", False
@@ -240,7 +297,7 @@ def _with_exception(line: FailureLine, error: LoggedException) -> FailureLine:
     is_open = failure_class is None or (failure_class in _OVERRIDDEN and failure_class != "install_mismatch")
     if is_open and not line.is_known and (own := class_of_bug(error)):
         failure_class, role = own, Role.CAUSE if role is not Role.END else role
-    return replace(line, exception=error, what=what, failure_class=failure_class, role=role)
+    return replace(line, exception=error, what=what, failure_class=failure_class, role=role, last_line=error.last_line)
 
 
 _TABLE_FRAME: Final = re.compile(r"/(?:pandas|datasets|pyarrow|polars)/")
@@ -304,7 +361,7 @@ def _hints(logs: LogFacts, failures: list[FailureLine]) -> Iterator[FailureLine]
         if event.is_warning:
             counts = _is_storm(event, logs) if best is None else _explains(line, best, failures)
         elif best is None:
-            counts = not _ends_well(event, logs) and not _goes_on(event, logs)
+            counts = not (_ends_well(event, logs) or _goes_on(event, logs) or _is_passed_over(line, event, logs))
         else:
             counts = best > Role.CAUSE and line.role is Role.CAUSE
             counts = counts or any(0 < other.position - line.position <= 5 for other in failures)
@@ -316,6 +373,19 @@ def _ends_well(event: LogEvent, logs: LogFacts) -> bool:
     """True if a log says at its end that the work is done: words of failure in it were not the last word."""
     ends = [end.last.text for end in logs.ends if end.last is not None and end.last.file == event.first.file]
     return any(_SUCCESS.search(text) and text != event.first.text for text in ends)
+
+
+def _is_passed_over(line: FailureLine, event: LogEvent, logs: LogFacts) -> bool:
+    """True for words of failure that say themselves that they are ignored, or that a start or a result follows."""
+    if _IGNORED.search(line.message):
+        return True
+    ends = [end.last for end in logs.ends if end.last is not None and end.last.file == event.first.file]
+    is_soft = (line.failure_class or "bad_setting") in _BROADEST
+    return is_soft and any(last.line > event.last_line and _STARTING.search(message_of(last.text)) for last in ends)
+
+
+_IGNORED: Final = re.compile(r"(?i)\b(?:ignored|ignoring|harmless|not fatal|non-fatal|can be ignored)\b")
+_STARTING: Final = re.compile(r"(?i)\b(?:start(?:ing|ed)|listening|ready|running|loaded|enabled|connected)\b")
 
 
 def _goes_on(event: LogEvent, logs: LogFacts) -> bool:
@@ -350,4 +420,9 @@ def _is_storm(event: LogEvent, logs: LogFacts) -> bool:
     if not any(end.is_warning for end in ends):
         return False
     is_last = any(end.last is not None and end.last.text == event.first.text for end in ends)
-    return event.count >= _STORM or (is_last and speaks_of_failure(event.first.text.encode()))
+    message = _WARNING_LEVEL.sub("", event.first.text, count=1)
+    is_about_failure = speaks_of_failure(message.encode()) or classify(message_of(message)) is not None
+    return (event.count >= _STORM or is_last) and is_about_failure
+
+
+_WARNING_LEVEL: Final = re.compile(r"(?i)\bwarning: ")

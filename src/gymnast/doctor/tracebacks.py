@@ -15,7 +15,7 @@ _MAX_KINDS: Final = 200
 _MAX_LINES: Final = 400
 _PREFIX: Final = re.compile(
     r"^(?:\w{3} +\d+ [\d:]{8} \S+ \S+\[\d+\]: )?(?:\[rank\d+\]: ?)?(?:\([^)\n]{1,80}\) ?)*"
-    r"(?:(?:ERROR|WARNING|INFO|CRITICAL):? +(?:\d\d-\d\d [\d:.]+ \[[^\]]+\] ?)?)?"
+    r"(?:(?:ERROR|WARNING|INFO|CRITICAL):? +(?:\d\d-\d\d [\d:.]+ (?:\[[^\]]+\]|[\w./-]+:\d+\]) ?)?)?"
 )
 """The prefixes that loggers add to each line: `(instance) `, `(EngineCore pid=7) ERROR 01-01 10:00:00 [core.py:1] `."""
 _FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)')
@@ -80,14 +80,14 @@ class Tracebacks:
             if start + offset >= len(lines) - 1:  # the text after the last newline is not a line
                 self._open = (frames, remaining - offset)
                 return None
-            line = _without_prefix(lines[start + offset])
+            line = without_prefix(lines[start + offset])
             at = _FRAME.match(line)
             if at is not None:
                 frames = frames.enter(at[1], f"{at[1]}:{at[2]} in {at[3]}")
             elif line and not line[0].isspace() and line[0] not in "|+":
                 at_index = start + offset
                 if announces(line.encode()):
-                    line = " ".join((line, *(_without_prefix(more) for more in lines[at_index + 1 : at_index + 3])))
+                    line = " ".join((line, *(without_prefix(more) for more in lines[at_index + 1 : at_index + 3])))
                 return self._add(line, frames, line_number + offset, time_at(lines, at_index), is_noise=is_noise)
             elif frames.last and not frames.source and line.strip(" ^~"):
                 frames = replace(frames, source=line.strip())
@@ -124,5 +124,6 @@ class Tracebacks:
         return known
 
 
-def _without_prefix(line: bytes) -> str:
+def without_prefix(line: bytes) -> str:
+    """A line of a traceback without what its logger writes before it."""
     return _PREFIX.sub("", line.decode(errors="replace").rstrip("\r"), count=1)

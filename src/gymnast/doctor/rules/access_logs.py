@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 ID: Final = "requests_rejected"
 _MIN_COUNT: Final = 10
 _MIN_SHARE: Final = 0.2
+_MANY: Final = 100
+_SERVER_SHARE: Final = 0.05
+_OWN: Final = frozenset({500, 502, 504})
 _MIN_OK: Final = 50
 _OK_SHARE: Final = 0.3
+_FIRST_ERROR: Final = 400
+_ROOT: Final = re.compile(r"POST /+(?:index\.\w+)?(?:\?\S*)? HTTP/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +99,15 @@ def requests_rejected(facts: Facts) -> Finding | None:
         key=lambda entry: entry[2],
         default=None,
     )
-    if worst is None or worst[2] < max(_MIN_COUNT, _MIN_SHARE * _since_first(*worst[:2])):
-        return None
-    return _finding(*worst)
+    return _finding(*worst) if worst is not None and _is_frequent(*worst) else None
+
+
+def _is_frequent(log: AccessLog, status: int, count: int) -> bool:
+    """True for a share of the requests that is not chance. A server seldom fails on its own: a smaller one counts."""
+    share = count / max(1, _since_first(log, status))
+    return count >= _MIN_COUNT and (
+        share >= _MIN_SHARE or (count >= _MANY and share >= _SERVER_SHARE and status in _OWN)
+    )
 
 
 def _is_over(log: AccessLog) -> bool:
@@ -104,8 +116,14 @@ def _is_over(log: AccessLog) -> bool:
 
 
 def _is_lookup(log: AccessLog, status: int) -> bool:
-    """True for a client that looks whether something exists: a GET that is answered with 404 is an answer."""
-    return status in {404, 405} and status in log.first and "POST" not in log.first[status].text
+    """True for a client that looks whether something exists: a GET that is answered with 404 is an answer.
+
+    So is a request for the root of a server that answers others: that is how strangers scan the network.
+    """
+    if status not in {404, 405} or status not in log.first:
+        return False
+    text = log.first[status].text
+    return "POST" not in text or (_ROOT.search(text) is not None and any(code < _FIRST_ERROR for code in log.statuses))
 
 
 def _since_first(log: AccessLog, status: int) -> int:

@@ -44,6 +44,8 @@ _SETTING: Final = re.compile(
     r"|sizes?\b|length|dtype|models?\b|support|number|version|format|urls?\b|device|mode\b|template|syntax|trust_remote|\w=\S|[`\[]|_"
 )
 """What a message about a setting names."""
+_HARDWARE: Final = re.compile(r"(?i)\bXid\b|\bECC\b|NVLink|off the bus|GPU is lost|hardware")
+"""What only a GPU that is broken reports: programs cause the other errors of GPUs as well."""
 _FROM_LOGS: Final = frozenset({*SIGNATURES, *OWN, "unknown_failure", REQUESTS_REJECTED})
 
 
@@ -185,6 +187,8 @@ def _confidence(first: FailureLine, failures: Sequence[FailureLine], facts: Fact
     if not first.is_known or known is None or first.role is not Role.CAUSE or first.failure_class in _COMMON:
         return Confidence.MEDIUM
     if is_ambiguous(first.message, first.failure_class or ""):
+        return Confidence.MEDIUM
+    if first.failure_class == "gpu_fault" and not _HARDWARE.search(first.message):
         return Confidence.MEDIUM
     if not _is_proved(first, failures, facts):
         return Confidence.MEDIUM

@@ -86,9 +86,11 @@ def _error_before(hit: Hit, facts: Facts) -> list[Evidence]:
 
 
 def _is_serious(hit: Hit, facts: Facts) -> bool:
-    """True if a warning counts: something failed, or the log ends with warnings."""
+    """True if a warning counts: something failed, or the log ends with warnings or because a user lost patience."""
     ends = [end for end in facts.logs.ends if end.last is not None and end.last.file == hit.first.file]
-    return facts.run is not None or facts.logs.failure_lines > 0 or any(end.is_warning for end in ends)
+    is_interrupted = any("KeyboardInterrupt" in line for end in ends for line in end.tail)
+    has_failed = facts.run is not None or facts.logs.failure_lines > 0
+    return has_failed or is_interrupted or any(end.is_warning for end in ends)
 
 
 def _follows_error(signature: Signature, hit: Hit | None, facts: Facts) -> bool:
@@ -243,7 +245,8 @@ _OWNERS: Final = (
     (re.compile(r"responses_api_agents"), "agent_exception", Layer.AGENT, "an agent"),
     (
         re.compile(
-            r"responses_api_models|\b(?:vllm|sglang|tensorrt_llm|trtllm|lmdeploy|tritonserver|llama_cpp|text_generation)"
+            r"responses_api_models"
+            r"|(?<![\w-])(?:vllm|sglang|tensorrt_llm|trtllm|lmdeploy|tritonserver|llama_cpp|text_generation\w*)[/.]"
         ),
         "engine_exception",
         Layer.MODEL_SERVING,

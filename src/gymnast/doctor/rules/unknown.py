@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note, quote_line
+from gymnast.doctor.log_lines import hints_at_failure, is_normal, reports_failure
 from gymnast.doctor.rules.incident import explain_failure, failures_in, is_settled
 from gymnast.doctor.rules.rule import rule
 from gymnast.types.failure import Layer
@@ -15,8 +16,11 @@ from gymnast.types.failure import Layer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gymnast.doctor.facts import Facts
+    from gymnast.doctor.facts import Facts, LogEnd
     from gymnast.doctor.rules.rule import NoteRule
+
+_FEW_LINES: Final = 5
+_FEW_BYTES: Final = 2000
 
 
 @rule(Layer.INFRA, 1, "Read the lines around the first error.")
@@ -28,7 +32,7 @@ def unknown_failure(facts: Facts) -> Finding | None:
 
 @rule(Layer.INFRA, 1, "Read its end, and name the run it belongs to.")
 def log_not_understood(facts: Facts) -> Finding | None:
-    """A log shows neither a known fault nor normal operation, or is empty."""
+    """A log ends with words of failure that no rule knows, has no form that logs have, or is empty."""
     if (
         facts.run is not None
         or facts.servers
@@ -37,10 +41,12 @@ def log_not_understood(facts: Facts) -> Finding | None:
         or not facts.logs.files
     ):
         return None
-    odd = [(file, end) for file, end in zip(facts.logs.files, facts.logs.ends, strict=False) if not end.is_normal]
+    odd = _odd_ends(facts)
     if len(odd) < len(facts.logs.files):
         return None
     file, end = odd[0]
+    if end.last is not None and not _speaks_of_trouble(end) and not _is_foreign(end, facts):
+        return None
     if end.last is None:
         evidence, symptom = Evidence("the file is empty", file), "the log is empty"
         cause = "the program wrote nothing: it did not start, or writes elsewhere"
@@ -57,6 +63,22 @@ def log_not_understood(facts: Facts) -> Finding | None:
         (evidence,),
         Confidence.LOW,
     )
+
+
+def _odd_ends(facts: Facts) -> list[tuple[str, LogEnd]]:
+    """The logs that do not end in normal operation."""
+    return [(file, end) for file, end in zip(facts.logs.files, facts.logs.ends, strict=False) if not end.is_normal]
+
+
+def _speaks_of_trouble(end: LogEnd) -> bool:
+    """True if one of the last lines of a log has words of failure."""
+    return any(hints_at_failure(line.encode()) or reports_failure(line.encode()) for line in end.tail)
+
+
+def _is_foreign(end: LogEnd, facts: Facts) -> bool:
+    """True for a few lines of which none has a form that logs have."""
+    is_short = facts.logs.lines <= _FEW_LINES and facts.logs.size_bytes <= _FEW_BYTES
+    return is_short and not any(is_normal(line.encode()) for line in end.tail)
 
 
 @rule(Layer.INFRA, 1, "Find out why its program stopped writing.")
@@ -97,5 +119,20 @@ def errors_overcome(facts: Facts) -> Note | None:
     return Note("errors_overcome", f"work went on after this error, so it is not blamed: {quote_line(lines[0])}{more}")
 
 
-NOTES: Final[tuple[NoteRule, ...]] = (errors_overcome,)
+def log_says_little(facts: Facts) -> Note | None:
+    """A log without words of failure that does not say either that its program works."""
+    odd = _odd_ends(facts)
+    if facts.run is not None or facts.servers or facts.job is not None or facts.live is not None or not odd:
+        return None
+    end = next((end.last for _, end in odd if end.last is not None), None)
+    if end is None or facts.logs.failure_lines:
+        return None
+    return Note(
+        "log_says_little",
+        f"no line of {end.file} reports a failure, and none says that the work is done; its last line: "
+        f"{quote_line(end.text)}",
+    )
+
+
+NOTES: Final[tuple[NoteRule, ...]] = (errors_overcome, log_says_little)
 RULES: Final = (unknown_failure, log_breaks_off, log_not_understood)
