@@ -1,0 +1,32 @@
+"""Which text of a judge's response NeMo Gym reads. Environments differ: the last part only, or all messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gymnast.kit import JsonObject
+
+
+def last_part(response: JsonObject) -> str:
+    """The last part of the last item, if that is a message; what comes before is not read."""
+    item = response["output"][-1] if response["output"] else {}
+    content = item.get("content") if item.get("type", "message") == "message" else None
+    part = content[-1] if isinstance(content, list) and content else {}
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def all_messages(response: JsonObject) -> str:
+    """The parts of all assistant messages, as lines."""
+    messages = (item for item in response["output"] if item.get("type", "message") == "message")
+    contents = (item.get("content") for item in messages if item.get("role", "assistant") == "assistant")
+    return "\n".join(filter(None, map(_as_lines, contents)))
+
+
+def _as_lines(content: object) -> str:
+    if isinstance(content, str):
+        return content.strip()
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return "\n".join(text.strip() for text in texts if isinstance(text, str) and text.strip())
