@@ -12,9 +12,7 @@ def last_part(response: JsonObject) -> str:
     """The last part of the last item, if that is a message; what comes before is not read."""
     item = response["output"][-1] if response["output"] else {}
     content = item.get("content") if item.get("type", "message") == "message" else None
-    part = content[-1] if isinstance(content, list) and content else {}
-    text = part.get("text") if isinstance(part, dict) else None
-    return text if isinstance(text, str) else ""
+    return (_texts(content[-1:]) or [""])[0] if isinstance(content, list) else ""
 
 
 def all_messages(response: JsonObject) -> str:
@@ -27,6 +25,10 @@ def all_messages(response: JsonObject) -> str:
 def _as_lines(content: object) -> str:
     if isinstance(content, str):
         return content.strip()
-    parts = content if isinstance(content, list) else []
-    texts = (part.get("text") for part in parts if isinstance(part, dict))
-    return "\n".join(text.strip() for text in texts if isinstance(text, str) and text.strip())
+    texts = _texts(content) if isinstance(content, list) else []
+    return "\n".join(text.strip() for text in texts if text.strip())
+
+
+def _texts(parts: list[JsonObject]) -> list[str]:
+    """What a model wrote; input parts are not read."""
+    return [part["text"] for part in parts if part.get("type") == "output_text"]

@@ -102,12 +102,12 @@ class EquivalenceTask(Task):
     expected_answer: str | None = None
     options: list[dict[str, str]] | None = None
     metadata: dict[str, Any] | None = None
-    template_metadata: dict[str, Any] | None = None
+    template_metadata: Any = None
 
     @property
     def pattern(self) -> Any:
         """The row's own pattern. One that is not text is refused when it is used: NeMo Gym may score such a row."""
-        return (self.template_metadata or {}).get("output_regex")
+        return self.template_metadata.get("output_regex") if isinstance(self.template_metadata, dict) else None
 
     @property
     def answer(self) -> str:
@@ -281,7 +281,8 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
 
 def _check_strictly(task: EquivalenceTask) -> None:
     """Refuse rows that say nothing of an answer. NeMo Gym judges them, and takes an invalid pattern for none."""
-    problem = _pattern_problem(task.pattern)
+    template = task.template_metadata
+    problem = _pattern_problem(task.pattern) if isinstance(template, dict | None) else "expected an object"
     if not task.answer:
         where, kind, problem = ["body", "expected_answer"], "missing", "expected_answer is missing"
     else:
