@@ -335,12 +335,22 @@ def test_a_row_needs_as_many_kwargs_as_instructions() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"instruction_id_list": None}, {"instruction_id_list": "a"}, {"kwargs": {}}, {"grading_mode": "half"}],
+    [{"instruction_id_list": None}, {"instruction_id_list": 7}, {"kwargs": 7}, {"grading_mode": "half"}],
 )
 async def test_rows_that_cannot_be_read_are_refused(change: dict[str, Any]) -> None:
     row = {**example_rows("instruction_following")[4], **change}
     async with started(InstructionFollowing, InstructionFollowingSettings()) as subject:
         assert next(iter(change)) in await subject.refusal(row)
+
+
+@pytest.mark.parametrize(
+    ("change", "followed"),
+    [({"instruction_id_list": "a"}, [False]), ({"kwargs": {}}, []), ({"kwargs": {"a": 1}}, [False])],
+)
+async def test_rows_with_a_text_or_an_object_for_a_list_are_scored_as_there(change: Any, followed: list[bool]) -> None:
+    row = {**example_rows("instruction_following")[4], "verifier_metadata": {}, **change}
+    async with started(InstructionFollowing, InstructionFollowingSettings()) as subject:
+        assert (await subject.verify(row, "yes"))["follow_instruction_list"] == followed
 
 
 async def test_a_long_answer_is_checked_elsewhere_and_only_the_last_item_counts() -> None:

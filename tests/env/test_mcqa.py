@@ -10,7 +10,7 @@ import pytest
 
 from gymnast.builtin.resources_servers.mcqa.app import MCQA, MCQASettings
 from gymnast.builtin.resources_servers.mcqa.strict_rules import grade_by_mode
-from tests.helpers.environments import check_cases, collect_examples, started, thought
+from tests.helpers.environments import check_cases, collect_examples, response, said, started, thought
 from tests.helpers.jsonl import example_rows
 from tests.helpers.waiting import looks_during
 
@@ -80,8 +80,16 @@ async def test_a_text_of_a_megabyte_is_graded_elsewhere() -> None:
 
 @pytest.mark.parametrize("pattern", ["(" * 20_000, 7, [3], {"a": 1}])
 async def test_patterns_that_are_none_are_refused(pattern: Any) -> None:
-    async with started(MCQA, MCQASettings()) as subject:
+    async with started(MCQA, MCQASettings(scoring="strict")) as subject:
         assert "output_regex" in await subject.refusal(with_pattern(pattern))
+
+
+@pytest.mark.parametrize("pattern", [7, [3], [r"choice (\w)", 7], True])
+async def test_a_pattern_that_is_not_text_is_refused_only_where_it_is_used(pattern: Any) -> None:
+    async with started(MCQA, MCQASettings()) as subject:
+        assert (await subject.verify(with_pattern(pattern), " "))["reward"] == 0.0
+        reply = await subject.calls.call("env", "/verify", {**with_pattern(pattern), "response": response(said("B"))})
+        assert (reply.status, "output_regex" in str(reply.body)) == (422, True)
 
 
 async def test_rows_without_options_accept_every_letter() -> None:

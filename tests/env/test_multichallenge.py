@@ -166,7 +166,9 @@ async def test_rows_that_say_nothing_are_refused_under_strict_scoring(row: Any, 
 async def test_broken_rows_and_settings_are_refused() -> None:
     async with judged(MultiChallenge, settings(), names) as subject:
         assert "Input should be a valid string" in await subject.refusal({**ROW, "rubric": [{"question": 5}]})
-        assert "messages must be a list" in await subject.refusal({**ROW, "metadata": {"messages": [5]}})
+        broken = {**ROW, "metadata": {"messages": [5]}}
+        assert "messages must be a list" in await subject.refusal({**broken, "context": ""})
+        assert (await subject.verify(broken, "Ada"))["context"] == ROW["context"]  # messages are not read
     with pytest.raises(ValidationError, match="aggregation_mode"):
         settings(aggregation_mode="median")
     with pytest.raises(UserError, match="unknown fields"):

@@ -192,6 +192,21 @@ async def test_rows_without_a_readable_action_are_refused(action: Any) -> None:
         assert "expected_action" in told
 
 
+async def test_arguments_that_are_not_json_are_refused_only_if_the_tool_is_right() -> None:
+    row = {"responses_create_params": {"input": "q"}, "expected_action": {**EXPECTED, "arguments": "{"}}
+    async with started(SingleStepToolUse, SingleStepSettings()) as subject:
+        assert (await subject.verify(row, "Done."))["category"] == Category.NO_EXPECTED_TOOL_CALL
+        assert (await subject.verify(row, called("find", {})))["category"] == Category.UNEXPECTED_TOOL
+        reply = await subject.calls.call("env", "/verify", {**row, "response": response(called("book", BOOK))})
+        assert reply.status == 422
+
+
+async def test_the_verdict_repeats_only_what_is_known_of_an_action() -> None:
+    row = {"responses_create_params": {"input": "q"}, "expected_action": {**EXPECTED, "call_id": "c"}}
+    async with started(SingleStepToolUse, SingleStepSettings()) as subject:
+        assert "call_id" not in (await subject.verify(row, "Done."))["expected_action"]
+
+
 async def test_verifier_cases() -> None:
     async with started(SingleStepToolUse, SingleStepSettings()) as subject:
         await check_cases(subject, NAME)

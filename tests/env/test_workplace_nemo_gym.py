@@ -35,6 +35,13 @@ async def test_replies_of_tools_in_one_session() -> None:
     assert wrong == []
 
 
+async def test_a_call_of_an_unknown_tool_is_answered_as_a_failed_one() -> None:
+    async with started(WorkplaceAssistant, WorkplaceSettings()) as subject:
+        desk = await Desk(subject).sit_down()
+        reply = await desk.calls.call("env", "/email_shred", {"email_id": "1"}, desk.scope)
+        assert (reply.status, reply.body) == (200, {"output": "Error executing tool 'email_shred': 'email_shred'"})
+
+
 async def test_verifier_cases() -> None:
     async with started(WorkplaceAssistant, WorkplaceSettings()) as subject:
         await check_cases(subject, NAME)

@@ -33,9 +33,11 @@ class Labels:
     not_equal: str = "[[A!=B]]"
 
     def find_first(self, text: str) -> str | None:
-        """The first label in a text; of two that start together, the longer."""
-        matches = [(text.index(label), -len(label), label) for label in (self.equal, self.not_equal) if label in text]
-        return min(matches)[2] if matches else None
+        """The first label in a text; of two that start together, `not_equal`."""
+        equal, not_equal = text.find(self.equal), text.find(self.not_equal)
+        if not_equal >= 0 and (equal < 0 or not_equal <= equal):
+            return self.not_equal
+        return self.equal if equal >= 0 else None
 
     def find_final(self, text: str) -> str | None:
         """The label that ends the last line, if it is the only one in that line and the line is not a quotation."""

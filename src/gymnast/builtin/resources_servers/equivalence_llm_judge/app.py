@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from pydantic import FiniteFloat, field_validator
+from pydantic import FiniteFloat, model_validator
 
 from gymnast.builtin.cpu_time import GRACE_S
+from gymnast.builtin.judge_texts import last_part
 from gymnast.kit import (
     Attempt,
     CallError,
@@ -50,18 +51,14 @@ class Agreement(Enum):
     DIFFERENT = 3
 
 
-def _pattern_problem(pattern: str | None) -> str | None:
+def _pattern_problem(pattern: Any) -> str | None:
+    if not isinstance(pattern, str | None):
+        return f"expected a regular expression, got {pattern!r}"
     try:
         re.compile(pattern or "")
     except (re.error, RecursionError, OverflowError) as error:
         return f"invalid regular expression {pattern!r}: {error}"
     return None
-
-
-def _check_pattern(pattern: str | None) -> str | None:
-    if problem := _pattern_problem(pattern):
-        raise ValueError(problem)
-    return pattern
 
 
 class EquivalenceSettings(ScoringSettings, JudgedSettings):
@@ -90,7 +87,13 @@ class EquivalenceSettings(ScoringSettings, JudgedSettings):
     """If the extracted answer is not equivalent, ask about the whole message."""
     reward_if_full_generation_succeeds: FiniteFloat = 0.5
 
-    _patterns = field_validator("question_extract_regex", "response_extract_regex")(_check_pattern)
+    @model_validator(mode="after")
+    def _check_patterns(self) -> Self:
+        """NeMo Gym takes an invalid pattern for none."""
+        for pattern in (self.question_extract_regex, self.response_extract_regex):
+            if self.scoring == "strict" and (problem := _pattern_problem(pattern)):
+                raise ValueError(problem)
+        return self
 
 
 class EquivalenceTask(Task):
@@ -99,21 +102,12 @@ class EquivalenceTask(Task):
     expected_answer: str | None = None
     options: list[dict[str, str]] | None = None
     metadata: dict[str, Any] | None = None
-    template_metadata: dict[str, Any] | None = None
-
-    @field_validator("template_metadata")
-    @classmethod
-    def _pattern(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        pattern = (value or {}).get("output_regex")
-        if not isinstance(pattern, str | None):
-            raise ValueError("output_regex must be a regular expression")  # noqa: TRY004 - pydantic's way
-        return value
+    template_metadata: Any = None
 
     @property
-    def pattern(self) -> str | None:
-        """The row's own pattern."""
-        pattern: str | None = (self.template_metadata or {}).get("output_regex")
-        return pattern
+    def pattern(self) -> Any:
+        """The row's own pattern. One that is not text is refused when it is used: NeMo Gym may score such a row."""
+        return self.template_metadata.get("output_regex") if isinstance(self.template_metadata, dict) else None
 
     @property
     def answer(self) -> str:
@@ -143,7 +137,7 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
             settings,
             labels,
             system=settings.judge_system_message,
-            verdict="last_line" if settings.scoring == "strict" else "first_label",
+            find_label=None if settings.scoring == "strict" else lambda reply: labels.find_first(last_part(reply)),
         )
         self._workers = self.own_pool(ProcessPool(_LAST_MATCH, size=_WORKERS, cpu_s=_PATTERN_CPU_S + GRACE_S))
 
@@ -190,9 +184,13 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
         texts = [join_parts(item.get("content")) for item in items if item.get("role") == "user"]
         return await self._find_answer(self.settings.question_extract_regex, texts[-1] if texts else "")
 
-    async def _find_answer(self, pattern: str | None, text: str) -> str:
+    async def _find_answer(self, pattern: Any, text: str) -> str:
         """What the pattern finds; the whole text if it finds nothing, or is invalid."""
-        if not pattern or not text or _pattern_problem(pattern) is not None:
+        if not pattern or not text:
+            return text
+        if (problem := _pattern_problem(pattern)) is not None:
+            if not isinstance(pattern, str):
+                raise InvalidBody.of_field(problem, "template_metadata", "output_regex")
             return text
         match = await self._extract(pattern, text)
         return text if match is None else match
@@ -283,7 +281,8 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
 
 def _check_strictly(task: EquivalenceTask) -> None:
     """Refuse rows that say nothing of an answer. NeMo Gym judges them, and takes an invalid pattern for none."""
-    problem = _pattern_problem(task.pattern)
+    template = task.template_metadata
+    problem = _pattern_problem(task.pattern) if isinstance(template, dict | None) else "expected an object"
     if not task.answer:
         where, kind, problem = ["body", "expected_answer"], "missing", "expected_answer is missing"
     else:

@@ -13,8 +13,8 @@ from gymnast.kit import JsonObject
 class Extraction:
     """How to find an answer."""
 
-    pattern: str | None
-    """None for the whole message."""
+    pattern: Any
+    """None for the whole message. What a row has instead of a text is refused when it is used."""
     has_own_pattern: bool
     """The row has a pattern, used or not: only then the whole message may be compared too."""
     is_long: bool
@@ -30,7 +30,7 @@ def find_expected(answer: str | None, metadata: dict[str, Any] | None) -> str:
 
 
 def choose_pattern(
-    own: str | None, configured: str | None, expected: str, max_chars: int | None, *, use_own: bool
+    own: Any, configured: str | None, expected: str, max_chars: int | None, *, use_own: bool
 ) -> Extraction:
     """The row's pattern before the configured one; a long answer is only compared as a whole if the row has one."""
     has_own = bool(own) and use_own

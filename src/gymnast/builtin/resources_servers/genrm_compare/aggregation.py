@@ -10,6 +10,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from gymnast.builtin.float_sums import sum_floats
+
 from .scores import Scores
 from .texts import answer_of, reasoning_of
 
@@ -113,7 +115,7 @@ def _weights(sizes: Sequence[float]) -> list[float]:
     if low == high:
         return [0.0] * len(sizes)
     shares = [1.0 - ((size - low) / (high - low)) for size in sizes]
-    mean = sum(shares) / len(shares)
+    mean = sum_floats(shares) / len(shares)
     return [share - mean for share in shares]
 
 

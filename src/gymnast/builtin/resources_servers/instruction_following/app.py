@@ -52,8 +52,9 @@ class InstructionFollowingTask(Task):
         metadata = {**(row.get("verifier_metadata") or {})}
         metadata |= {name: row[name] for name in _FIELDS if name in row and name not in metadata}
         for name in ("instruction_id_list", "kwargs"):
-            if not isinstance(metadata.get(name), list) and (name != "kwargs" or metadata.get(name) is not None):
-                raise ValueError(f"verifier_metadata.{name} must be a list, not {metadata.get(name)!r:.200}")
+            value = metadata.get(name)
+            if not isinstance(value, list | str | dict) and (name != "kwargs" or value is not None):
+                raise ValueError(f"verifier_metadata.{name} must be a list, not {value!r:.200}")
         return {"id": row.get("id"), "verifier_metadata": metadata}
 
 
@@ -103,11 +104,11 @@ class InstructionFollowing(Environment[InstructionFollowingTask, None]):
     async def verify(self, attempt: Attempt[InstructionFollowingTask, None]) -> InstructionFollowingVerdict:
         metadata, scoring = attempt.task.verifier_metadata, self.settings.scoring
         mode = self.settings.grading_mode or metadata.get("grading_mode", "binary")
-        ids, arguments = metadata["instruction_id_list"], metadata.get("kwargs")
+        ids, arguments = list(metadata["instruction_id_list"]), metadata.get("kwargs")
         if scoring == "strict":
             arguments = strict_rules.parse_all(ids, arguments)
         text = _last_message(attempt.output) if scoring == "strict" else _first_part(attempt.output)
-        check = (text, ids, [None] * len(ids) if arguments is None else arguments, scoring)
+        check = (text, ids, [None] * len(ids) if arguments is None else list(arguments), scoring)
         followed: list[bool] = check_all(*check) if len(text) <= _MAX_INLINE_CHARS else await self._pool.call(*check)
         share = sum(followed) / len(followed) if followed else 0.0
         return InstructionFollowingVerdict(

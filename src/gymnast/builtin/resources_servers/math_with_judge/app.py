@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from pydantic import PositiveFloat, PositiveInt
 
 from gymnast.builtin.cpu_time import GRACE_S
+from gymnast.builtin.judge_texts import last_part
 from gymnast.kit import (
     Attempt,
     CallError,
@@ -32,7 +33,6 @@ from gymnast.kit import (
     Task,
     Template,
     Verdict,
-    VerdictPlace,
     WorkerCrashedError,
     WorkerTimeoutError,
     highest_k,
@@ -117,8 +117,9 @@ class MathWithJudge(Environment[MathTask, None]):
         super().__init__(name, settings, context)
         require_package("math_verify", extra="math", where=name)
         self._is_strict = settings.scoring == "strict"
-        place: VerdictPlace = "last_line" if self._is_strict else "first_label"
-        self._judge = Judge(self.calls, settings, Labels(), system=SYSTEM, verdict=place)
+        labels = Labels()
+        find_label = None if self._is_strict else lambda reply: labels.find_first(last_part(reply))
+        self._judge = Judge(self.calls, settings, labels, system=SYSTEM, find_label=find_label)
         cpu_s = settings.library_verifier_timeout_seconds
         size = min(settings.library_verifier_max_concurrency, os.cpu_count() or 1)
         self._workers = self.own_pool(ProcessPool(_SCORE, size=size, cpu_s=cpu_s + GRACE_S))

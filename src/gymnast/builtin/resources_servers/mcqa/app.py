@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
-from pydantic import PositiveFloat, PositiveInt, field_validator
+from pydantic import PositiveFloat, PositiveInt
 
 from gymnast.kit import (
     Attempt,
@@ -43,6 +43,7 @@ METRICS: Final = PassMajority(answer_field="extracted_answer", select=_select)
 
 RowMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
 _MAX_PATTERN: Final = 10_000
+"""Longer patterns are refused under strict scoring."""
 _MAX_INLINE_CHARS: Final = 100_000
 """Longer texts are graded in another process: the rules take at most about 0.2 ms per 1,000 characters."""
 ServerMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"]
@@ -64,14 +65,6 @@ class MCQATask(Task):
     metadata: dict[str, Any] | None = None
     grading_mode: RowMode = "strict_single_letter_boxed"
     template_metadata: dict[str, Any] | None = None
-
-    @field_validator("template_metadata")
-    @classmethod
-    def _has_patterns(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        for pattern in _patterns(value):
-            if len(pattern) > _MAX_PATTERN:
-                raise ValueError(f"output_regex has {len(pattern)} characters, more than the {_MAX_PATTERN} allowed")
-        return value
 
     def unscorable_reason(self, params: JsonObject) -> str | None:
         letters = [letter for letter, _ in _options(self)]
@@ -104,6 +97,12 @@ class MCQA(Environment[MCQATask, None]):
             )
         )
 
+    def parse_task(self, row: dict[str, Any]) -> MCQATask:
+        task = super().parse_task(row)
+        if self.settings.scoring == "strict":
+            _check_strictly(task.template_metadata)
+        return task
+
     async def verify(self, attempt: Attempt[MCQATask, None]) -> MCQAVerdict:
         task, text = attempt.task, attempt.text.strip()
         expected = (task.expected_answer or "").strip().upper()
@@ -114,6 +113,8 @@ class MCQA(Environment[MCQATask, None]):
     async def _choice(self, text: str, options: Options, task: MCQATask) -> str | None:
         scoring = self.settings.scoring
         for pattern in _patterns(task.template_metadata):
+            if not isinstance(pattern, str):
+                raise _invalid_pattern(_wrong_type(pattern))
             if not self._compiles(pattern):
                 continue
             try:
@@ -136,7 +137,7 @@ class MCQA(Environment[MCQATask, None]):
         except (re.error, RecursionError, OverflowError) as error:
             problem = f"output_regex: invalid regular expression {pattern[:200]!r}: {error}"
             if self.settings.scoring == "strict":
-                raise InvalidBody.of_field(problem, "template_metadata", "output_regex") from error
+                raise _invalid_pattern(problem) from error
             self.warn_once(problem)
             return False
         return True
@@ -149,9 +150,27 @@ def _options(task: MCQATask) -> Options:
     ]
 
 
-def _patterns(template: dict[str, Any] | None) -> list[str]:
-    value = (template or {}).get("output_regex") or []
-    patterns = [value] if isinstance(value, str) else value
-    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
-        raise ValueError("output_regex must be a regular expression or a list of them")
-    return patterns
+def _patterns(template: dict[str, Any] | None) -> list[Any]:
+    """The row's patterns. What is not text is refused when it is used, as NeMo Gym scores what comes before it."""
+    value = (template or {}).get("output_regex")
+    if isinstance(value, str) or not isinstance(value, list | dict):
+        return [] if value is None else [value]
+    return list(value)
+
+
+def _check_strictly(template: dict[str, Any] | None) -> None:
+    value = (template or {}).get("output_regex")
+    for pattern in [value] if isinstance(value, dict) else _patterns(template):
+        if not isinstance(pattern, str):
+            raise _invalid_pattern(_wrong_type(pattern))
+        if len(pattern) > _MAX_PATTERN:
+            problem = f"output_regex has {len(pattern)} characters, more than the {_MAX_PATTERN} allowed"
+            raise _invalid_pattern(problem)
+
+
+def _wrong_type(pattern: object) -> str:
+    return f"output_regex: expected a regular expression, got {str(pattern)[:200]}"
+
+
+def _invalid_pattern(problem: str) -> InvalidBody:
+    return InvalidBody.of_field(problem, "template_metadata", "output_regex")

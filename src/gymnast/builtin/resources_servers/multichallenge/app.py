@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from pydantic import TypeAdapter, ValidationError, field_validator
+from pydantic import TypeAdapter, ValidationError, model_validator
 
 from gymnast.kit import (
     Attempt,
@@ -67,13 +67,13 @@ class MultiChallengeTask(Task):
     context: str | None = None
     metadata: dict[str, Any] | None = None
 
-    @field_validator("metadata")
-    @classmethod
-    def _has_messages(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        messages = (value or {}).get("messages", [])
-        if not isinstance(messages, list) or not all(map(_is_message, messages)):
+    @model_validator(mode="after")
+    def _has_messages(self) -> Self:
+        """A row with its own context may have any messages: NeMo Gym does not read them."""
+        messages = (self.metadata or {}).get("messages", [])
+        if not self.context and not (isinstance(messages, list) and all(map(_is_message, messages))):
             raise ValueError("messages must be a list of objects whose role is a text")
-        return value
+        return self
 
     @property
     def raw_items(self) -> Any:

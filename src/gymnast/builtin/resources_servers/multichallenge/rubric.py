@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
+from gymnast.builtin.float_sums import sum_floats
+
 AggregationMode = Literal["mean", "min", "max", "all", "any", "weighted"]
 Answer = Literal["YES", "NO"]
 _PASSED = 0.99
@@ -51,5 +53,6 @@ def aggregate(evaluations: Sequence[RubricEvaluation], mode: AggregationMode) ->
         case "max" | "any":
             return max(scores)
         case "weighted":
-            total = sum(evaluation.weight for evaluation in evaluations)
-            return sum(evaluation.score * evaluation.weight for evaluation in evaluations) / total if total else 0.0
+            total = sum_floats(evaluation.weight for evaluation in evaluations)
+            passed = sum_floats(evaluation.score * evaluation.weight for evaluation in evaluations)
+            return passed / total if total else 0.0

@@ -6,7 +6,9 @@ import json
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
+
+from gymnast.kit import InvalidBody
 
 
 class StepRewardCategory(StrEnum):
@@ -32,30 +34,27 @@ class StepRewardCategory(StrEnum):
 
 
 class ExpectedToolCall(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(frozen=True)
     type: Literal["function_call"]
     name: str
     arguments: str | dict[str, Any] = "{}"
 
-    @field_validator("arguments")
-    @classmethod
-    def _is_json(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
-        if isinstance(value, str):
-            try:
-                json.loads(value)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"expected JSON, got {value[:80]!r}") from error
-        return value
-
     @property
     def parsed(self) -> Any:
-        return json.loads(self.arguments) if isinstance(self.arguments, str) else self.arguments
+        """The arguments. Raises InvalidBody if they are not JSON: NeMo Gym reads them only if the tool is right."""
+        if not isinstance(self.arguments, str):
+            return self.arguments
+        try:
+            return json.loads(self.arguments)
+        except (ValueError, RecursionError) as error:
+            problem = f"arguments: expected JSON, got {self.arguments[:80]!r}"
+            raise InvalidBody.of_field(problem, "expected_action", "arguments") from error
 
 
 class ExpectedToolCalls(BaseModel):
     """Several tool calls, in any order."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(frozen=True)
     type: Literal["function_call_batch"]
     calls: list[ExpectedToolCall] = Field(min_length=1)
 
@@ -63,8 +62,9 @@ class ExpectedToolCalls(BaseModel):
 class ExpectedMessage(BaseModel):
     """A message to the user; its text is not compared."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(frozen=True)
     type: Literal["message"]
+    content: str | None = None
 
 
 ExpectedAction = Annotated[ExpectedToolCall | ExpectedToolCalls | ExpectedMessage, Field(discriminator="type")]

@@ -50,6 +50,13 @@ class SingleStepToolUse(Environment[SingleStepTask, None]):
 
     settings: SingleStepSettings
 
+    def parse_task(self, row: JsonObject) -> SingleStepTask:
+        task = super().parse_task(row)
+        if self.settings.scoring == "strict":
+            for call in expected_calls(task.expected_action):
+                _ = call.parsed  # refuses the row
+        return task
+
     async def verify(self, attempt: Attempt[SingleStepTask, None]) -> SingleStepVerdict:
         is_strict = self.settings.scoring == "strict"
         reward, category, mismatched = self._grade_strictly(attempt) if is_strict else self._grade(attempt)

@@ -59,11 +59,12 @@ def compare_call(expected: ExpectedToolCall, made: MadeCall, config: NemoGymComp
     """Why a call is not the expected one, or None if it is."""
     if expected.name != made.name:
         return StepRewardCategory.UNEXPECTED_TOOL
+    wanted = expected.parsed
     try:
         arguments = json.loads(made.arguments)
     except (ValueError, RecursionError):
         return StepRewardCategory.ARGUMENTS_DECODE_ERROR
-    return compare_values(expected.parsed, arguments, config)
+    return compare_values(wanted, arguments, config)
 
 
 def compare_values(expected: Any, actual: Any, config: NemoGymComparison) -> StepRewardCategory | None:

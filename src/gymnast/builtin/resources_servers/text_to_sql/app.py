@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import PositiveFloat
 
+from gymnast.builtin.judge_texts import all_messages
 from gymnast.kit import (
     MAX_SHOWN_CHARS,
     Attempt,
@@ -143,7 +144,7 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
             settings,
             labels,
             system=settings.judge_system_message,
-            verdict="last_line" if settings.scoring == "strict" else "first_label",
+            find_label=None if settings.scoring == "strict" else lambda reply: labels.find_first(all_messages(reply)),
         )
         self._runner: QueryRunner | None = None
 

@@ -152,7 +152,7 @@ class WorkplaceAssistant(OfficeTools, Environment[WorkplaceTask, Office | NeMoGy
             return super()._no_route(request)
         name = request.path[1:]
         if self.settings.scoring == "nemo_gym":
-            return Reply(404, {"output": f"Error executing tool '{name}': {name!r}"})  # the model reads the same text
+            return Reply(200, {"output": f"Error executing tool '{name}': {name!r}"})
         return Reply(404, {"error": unknown_tool_message(name, self.tools)})
 
 

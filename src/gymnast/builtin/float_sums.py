@@ -1,0 +1,20 @@
+"""Sums of numbers as Python 3.12 and later add them, on every Python: rewards must not depend on its version."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def sum_floats(numbers: Iterable[float]) -> float:
+    """The sum, with the rounding errors of the additions added at the end (Neumaier's method)."""
+    total = errors = 0.0
+    for number in numbers:
+        new = total + number
+        larger, smaller = (total, number) if abs(total) >= abs(number) else (number, total)
+        errors += (larger - new) + smaller
+        total = new
+    return total + errors if math.isfinite(errors) else total
