@@ -115,11 +115,17 @@ def warn_without_effect(overrides: Iterable[Override], written: Node, model_opti
     texts = {
         str(override.path[0]): override.shown for override in overrides if override.action == "set" and override.path
     }
-    warnings = [f"'{shown}' has no effect in Gymnast" for key, shown in texts.items() if key in WITHOUT_EFFECT - read]
+    without_effect = {key: shown for key, shown in texts.items() if key in WITHOUT_EFFECT - read}
+    warnings = [f"'{shown}' has no effect in Gymnast{_instead(key)}" for key, shown in without_effect.items()]
     policy = {**{key: f"'{shown}'" for key, shown in texts.items() if key in POLICY_KEYS}, **model_options}
     return warnings + [
         f"{shown} has no effect: no configured model reads {key}" for key, shown in policy.items() if key not in read
     ]
+
+
+def _instead(key: str) -> str:
+    tracker = key.partition("_")[0]
+    return f"; use --track {tracker}" if tracker in {"wandb", "mlflow"} else ""
 
 
 def may_read_any_key(instances: Iterable[Instance]) -> bool:
