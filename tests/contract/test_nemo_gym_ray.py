@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -82,7 +83,7 @@ async def test_ray_is_up_before_the_first_request_and_leaves_sigterm_alone(confi
     """It started inside the first verification, and its SIGTERM handler replaced the one that drains a run."""
     handler = signal.getsignal(signal.SIGTERM)
     async with living(configure(initial={"graded": block("graded"), **policy(["hello"])})) as cell:
-        assert ray.starts == [{"ignore_reinit_error": True}]
+        assert ray.starts == [{"ignore_reinit_error": True, "include_dashboard": False}]
         assert (await cell.calls.call("graded", "/verify", ROW)).body["reward"] == 0.5
     assert signal.getsignal(signal.SIGTERM) is handler
 
@@ -103,9 +104,17 @@ async def test_a_server_without_ray_does_not_start_it(configure: Configure, ray:
         assert ray.starts == []
 
 
-def test_a_node_that_is_slow_to_start_gets_another_try(ray: Any) -> None:
+def test_a_node_that_is_slow_to_start_gets_another_try(ray: Any, tmp_path: Path) -> None:
+    """Processes of the first node are gone by then: they would slow down the second."""
+    script = tmp_path / "ray" / "dashboard.py"
+    script.parent.mkdir()
+    script.write_text("import time\ntime.sleep(600)\n")
     ray.failures[:] = ["The current node timed out during startup."]
-    start_ray("graded", None)
+    with subprocess.Popen([sys.executable, str(script)]) as left, subprocess.Popen(["sleep", "600"]) as other:
+        start_ray("graded", None)
+        assert left.wait() == -signal.SIGKILL
+        assert other.poll() is None
+        other.kill()
     assert ray.is_up
     assert len(ray.starts) == 2
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import sys
 import time
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 START_FOR_S: Final = 300.0
 """How long the start of a node is retried: Ray gives up on each try after 30 s, which a busy machine exceeds."""
-_NODE_PROCESSES: Final = frozenset({"gcs_server", "raylet"})
+_RAY_FOLDER: Final = "/ray/"
+"""In the command line of every process of a node: they are programs and scripts of Ray's package."""
 _log = logging.getLogger(__name__)
 
 
@@ -58,10 +60,11 @@ def start_ray(name: str, address: str | None, start_for_s: float = START_FOR_S) 
     give_up_at = time.monotonic() + start_for_s
     while True:
         try:
-            ray.init(ignore_reinit_error=True, **({"address": address} if address else {}))
+            # A dashboard is a dozen more processes, which a node that serves one process does not need.
+            ray.init(ignore_reinit_error=True, **({"address": address} if address else {"include_dashboard": False}))
         except Exception as error:
             ray.shutdown()
-            _stop_node_processes()
+            _kill_node()
             if address or time.monotonic() >= give_up_at:
                 raise _start_error(name, address, error) from error
             _log.warning("the Ray node of %s did not start, trying again: %s", name, error)
@@ -80,10 +83,10 @@ def _start_error(name: str, address: str | None, error: Exception) -> StartError
     )
 
 
-def _stop_node_processes() -> None:
+def _kill_node() -> None:
     """Kill what a failed start left behind: it would compete with the next one."""
-    psutil: Any = import_module("psutil")  # one of the packages that come with Ray's extra
-    for process in psutil.Process().children():
-        if process.name() in _NODE_PROCESSES:
-            process.kill()
-            process.wait()
+    psutil: Any = import_module("psutil")  # comes with the surface
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any(_RAY_FOLDER in word for word in process.cmdline()):
+                process.kill()
