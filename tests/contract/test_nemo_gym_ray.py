@@ -71,6 +71,7 @@ ROW = {"responses_create_params": {"input": "x"}, "response": RESPONSE}
 def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A stand-in for Ray, which `make install` does not bring."""
     module = ModuleType("ray")
+    module.__file__ = str(tmp_path / "ray" / "__init__.py")
     exec(RAY, vars(module))
     monkeypatch.setitem(sys.modules, "ray", module)
     written(tmp_path, "graded", APP.format(grading="ray_grading"))
@@ -109,11 +110,12 @@ def test_a_node_that_is_slow_to_start_gets_another_try(ray: Any, tmp_path: Path)
     script = tmp_path / "ray" / "dashboard.py"
     script.parent.mkdir()
     script.write_text("import time\ntime.sleep(600)\n")
+    idle = [sys.executable, "-c", "import time; time.sleep(600)"]
     ray.failures[:] = ["The current node timed out during startup."]
-    with subprocess.Popen([sys.executable, str(script)]) as left, subprocess.Popen(["sleep", "600"]) as other:
+    with subprocess.Popen([sys.executable, str(script)]) as left, subprocess.Popen([*idle, "/home/ray/x"]) as other:
         start_ray("graded", None)
         assert left.wait() == -signal.SIGKILL
-        assert other.poll() is None
+        assert other.poll() is None  # not of Ray, although below a folder of that name
         other.kill()
     assert ray.is_up
     assert len(ray.starts) == 2

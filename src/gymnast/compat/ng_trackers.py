@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from gymnast.compat.ng_arguments import Fields
 
-WANDB_FIELDS: Final = {"project": "wandb_project", "name": "wandb_name"}
-MLFLOW_FIELDS: Final = {
+_WANDB: Final = {"project": "wandb_project", "name": "wandb_name"}
+_MLFLOW: Final = {
     "uri": "mlflow_tracking_uri",
     "experiment": "mlflow_experiment_name",
     "name": "mlflow_run_name",
@@ -25,7 +25,6 @@ _VARIABLES: Final = {
     "mlflow_tracking_uri": "MLFLOW_TRACKING_URI",
     "mlflow_tracking_token": "MLFLOW_TRACKING_TOKEN",
 }
-TRACKER_FIELDS: Final = frozenset({*WANDB_FIELDS.values(), *MLFLOW_FIELDS.values(), *_VARIABLES})
 
 
 def read_trackers(fields: Fields) -> list[TrackerChoice]:
@@ -34,13 +33,13 @@ def read_trackers(fields: Fields) -> list[TrackerChoice]:
 
 
 def _read_wandb(fields: Fields) -> Iterator[TrackerChoice]:
-    values = _texts(fields, WANDB_FIELDS)
+    values = _texts(fields, _WANDB)
     if all(values.values()):
         yield TrackerChoice("wandb", values["project"], values["name"], _variables(fields, "wandb"))
 
 
 def _read_mlflow(fields: Fields) -> Iterator[TrackerChoice]:
-    values = _texts(fields, MLFLOW_FIELDS)
+    values = _texts(fields, _MLFLOW)
     if all(values.values()):
         yield TrackerChoice("mlflow", values["experiment"], values["name"], _variables(fields, "mlflow"))
 

@@ -13,18 +13,17 @@ import sys
 import time
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import StartError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 START_FOR_S: Final = 300.0
 """How long the start of a node is retried: Ray gives up on each try after 30 s, which a busy machine exceeds."""
-_RAY_FOLDER: Final = "/ray/"
-"""In the command line of every process of a node: they are programs and scripts of Ray's package."""
 _log = logging.getLogger(__name__)
 
 
@@ -42,9 +41,11 @@ def _module_values(folder: Path) -> Iterator[Any]:
 
 
 def _is_of_ray(value: Any) -> bool:
-    owner = getattr(value, "__name__" if value is sys.modules["ray"] else "__module__", None)
-    owners = (owner, type(value).__module__)
-    return any(isinstance(name, str) and name.partition(".")[0] == "ray" for name in owners)
+    if isinstance(value, ModuleType):
+        owner = value.__name__
+    else:
+        owner = value.__module__ if isinstance(value, type | FunctionType) else type(value).__module__
+    return str(owner).partition(".")[0] == "ray"
 
 
 async def join_ray(name: str, address: str | None) -> None:
@@ -64,7 +65,7 @@ def start_ray(name: str, address: str | None, start_for_s: float = START_FOR_S) 
             ray.init(ignore_reinit_error=True, **({"address": address} if address else {"include_dashboard": False}))
         except Exception as error:
             ray.shutdown()
-            _kill_node()
+            _kill_node(f"{Path(ray.__file__).parent}/")
             if address or time.monotonic() >= give_up_at:
                 raise _start_error(name, address, error) from error
             _log.warning("the Ray node of %s did not start, trying again: %s", name, error)
@@ -83,10 +84,10 @@ def _start_error(name: str, address: str | None, error: Exception) -> StartError
     )
 
 
-def _kill_node() -> None:
-    """Kill what a failed start left behind: it would compete with the next one."""
+def _kill_node(package: str) -> None:
+    """Kill what a failed start left behind, programs and scripts of Ray's package: it would slow down the next one."""
     psutil: Any = import_module("psutil")  # comes with the surface
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if any(_RAY_FOLDER in word for word in process.cmdline()):
+            if any(package in word for word in process.cmdline()):
                 process.kill()
