@@ -168,6 +168,24 @@ async def test_in_memory_and_over_the_port_the_answers_are_the_same(odd: Cell, h
         assert inside.failure == over_port.failure
 
 
+async def test_a_verdict_of_later_versions_keeps_its_mask_and_reason(
+    configure: Configure, tmp_path: Path, http: HttpClient
+) -> None:
+    """A server that set `mask_sample` or `failure_reason`, which 0.5.1 does not declare, lost them."""
+    verdict = 'reward=1.0, mask_sample=True, failure_kind="judge", failure_reason="the judge is down"'
+    written(tmp_path, "later", APP.replace("reward=1.0", verdict))
+    written(tmp_path, "plain")
+    row = {"responses_create_params": {"input": "x"}, "response": RESPONSE}
+    config = configure(initial={"later": block("later"), "plain": block("plain"), **policy(["hello"])})
+    async with living(config) as cell:
+        for name, expected in (("later", [True, "judge", "the judge is down"]), ("plain", [])):
+            outside = Calls({name: HttpTransport(cell.addresses[name].url, http)})
+            for calls in (cell.calls, outside):
+                body = (await calls.call(name, "/verify", row)).body
+                found = [body[key] for key in ("mask_sample", "failure_kind", "failure_reason") if key in body]
+                assert found == expected
+
+
 async def test_what_a_handler_does_to_its_body_reaches_nobody(odd: Cell) -> None:
     row = {"note": {"kept": 1}}
     await odd.calls.call("odd", "/seed_session", row)

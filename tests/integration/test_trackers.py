@@ -13,6 +13,9 @@ import numpy as np
 import psutil
 import pytest
 
+from gymnast.compat.ng_arguments import Fields
+from gymnast.compat.ng_trackers import read_trackers
+from gymnast.config import load_config, read_environ
 from gymnast.errors import UserError
 from gymnast.store.paths import RunPaths
 from gymnast.tracking.choice import TrackerChoice, parse_trackers
@@ -397,3 +400,44 @@ def test_an_unknown_tracker_is_refused_before_anything_runs(tmp_path: Path, coll
     assert outcome.code == 2
     assert "expected a tracker (wandb, mlflow, tensorboard, trackio), got 'weights'" in outcome.err
     assert not (tmp_path / "x_run.json").exists()
+
+
+# --- as NeMo Gym configures them -------------------------------------------------------------------------------------
+
+
+def test_fields_of_nemo_gym_report_to_its_trackers(tmp_path: Path, wandb: FakeWandb, invoke: Run) -> None:
+    """`wandb_project` and the others were accepted and nothing was reported."""
+    wandb.write(in_init='record("key", key=os.environ.get("WANDB_API_KEY"))')
+    write_jsonl(tmp_path / "tasks.jsonl", example_rows("mcqa")[:3])
+    run = ("+input_jsonl_fpath=tasks.jsonl", "+output_jsonl_fpath=x.jsonl", REPLIES)
+    paths = f"+config_paths=[resources_servers/mcqa/configs/mcqa.yaml,{SCRIPTED}]"
+    fields = ("+wandb_project=maths", "+wandb_name=night", "+wandb_api_key=k-123")
+    outcome = invoke("ng_collect_rollouts", paths, *run, *fields)
+    assert outcome.code == 0, outcome.err
+    (init,) = wandb.calls("init")
+    assert (init["project"], init["name"]) == ("maths", "night")
+    assert wandb.calls("key")[0]["key"] == "k-123"
+    assert wandb.calls("log")[-1]["figures"]["progress/scored"] == 3
+    assert "k-123" not in outcome.err + outcome.out + (tmp_path / "x_tracking.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"wandb_project": "p"}, []),
+        ({"wandb_project": "p", "wandb_name": "n"}, [("wandb:p", "n", {})]),
+        ({"mlflow_tracking_uri": "u", "mlflow_experiment_name": "e"}, []),
+        (
+            {
+                "mlflow_tracking_uri": "u",
+                "mlflow_experiment_name": "e",
+                "mlflow_run_name": "n",
+                "mlflow_tracking_token": "t",
+            },
+            [("mlflow:e", "n", {"MLFLOW_TRACKING_URI": "u", "MLFLOW_TRACKING_TOKEN": "t"})],
+        ),
+    ],
+)
+def test_a_tracker_of_nemo_gym_needs_all_of_its_fields(values: Any, expected: Any) -> None:
+    choices = read_trackers(Fields(load_config([], environ=read_environ(), initial=values, stub_policy=True)))
+    assert [(str(choice), choice.run_name, dict(choice.variables)) for choice in choices] == expected

@@ -76,6 +76,8 @@ def eval_run(arguments: NgArguments) -> int:
 
 def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
     from gymnast.cli.collect import collect
+    from gymnast.cli.options import say
+    from gymnast.compat.ng_trackers import read_trackers
     from gymnast.config import read_environ
     from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.options import check_truncated_policy, run_options
@@ -83,6 +85,7 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
     from gymnast.rollouts.skills import skills_ref
     from gymnast.rollouts.tool_modes import offer_row_tools
     from gymnast.runtime.cell import read_token_form
+    from gymnast.tracking.telemetry import open_telemetry
 
     config = offer_row_tools(config)
     fields = Fields(config)
@@ -111,7 +114,15 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         token_form=read_token_form(config, "items"),  # as readers of NeMo Gym's records expect
         read_fields=False,
     )
-    return collect(options, config, Allowance(), through_serve=through_serve, as_json=fields.flag("json"))
+    with open_telemetry(read_trackers(fields), None, 1.0, say) as telemetry:
+        return collect(
+            options,
+            config,
+            Allowance(),
+            through_serve=through_serve,
+            as_json=fields.flag("json"),
+            telemetry=telemetry,
+        )
 
 
 def reward_profile(arguments: NgArguments) -> int:

@@ -31,6 +31,7 @@ GLOBAL_KEYS: Final[KnownKeys] = {
     "error_on_almost_servers": None,
     "error_on_unknown_settings": None,
     "nemo_gym_log_dir": None,
+    "ray_head_node_address": None,
     "model_endpoint_readiness_timeout_seconds": None,
     "global_aiohttp_connector_limit": None,
     "global_aiohttp_connector_limit_per_host": None,
@@ -70,7 +71,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "disable_health_check", "disallowed_ports", "dry_run", "head_server_deps",
         "mlflow_experiment_name", "mlflow_run_name", "mlflow_tracking_token", "mlflow_tracking_uri",
         "pip_install_verbose", "port_range_high", "port_range_low", "profiling_enabled",
-        "profiling_results_dirpath", "python_version", "ray_head_node_address", "results_dir",
+        "profiling_results_dirpath", "python_version", "results_dir",
         "route_failures_to_sidecar", "skip_venv_if_present", "upload_rollouts", "upload_rollouts_to_wandb",
         "uv_cache_dir", "uv_pip_set_python", "uv_venv_dir", "uvicorn_logging_show_200_ok",
         "uvicorn_timeout_worker_healthcheck", "verbose", "wandb_api_key", "wandb_name", "wandb_project",
@@ -114,11 +115,17 @@ def warn_without_effect(overrides: Iterable[Override], written: Node, model_opti
     texts = {
         str(override.path[0]): override.shown for override in overrides if override.action == "set" and override.path
     }
-    warnings = [f"'{shown}' has no effect in Gymnast" for key, shown in texts.items() if key in WITHOUT_EFFECT - read]
+    without_effect = {key: shown for key, shown in texts.items() if key in WITHOUT_EFFECT - read}
+    warnings = [f"'{shown}' has no effect in Gymnast{_instead(key)}" for key, shown in without_effect.items()]
     policy = {**{key: f"'{shown}'" for key, shown in texts.items() if key in POLICY_KEYS}, **model_options}
     return warnings + [
         f"{shown} has no effect: no configured model reads {key}" for key, shown in policy.items() if key not in read
     ]
+
+
+def _instead(key: str) -> str:
+    tracker = key.partition("_")[0]
+    return f"; use --track {tracker}" if tracker in {"wandb", "mlflow"} else ""
 
 
 def may_read_any_key(instances: Iterable[Instance]) -> bool:

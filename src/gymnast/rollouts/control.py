@@ -33,22 +33,29 @@ class ControlServer:
         self._path = path
         self._handle = handle
         self._server: asyncio.Server | None = None
+        self._folder: int | None = None
 
     async def __aenter__(self) -> Self:
         self._path.unlink(missing_ok=True)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        # Socket addresses hold 108 bytes, run folders are often deeper: go through the open folder. It stays open,
+        # because from Python 3.13 on, a server that is closed removes its socket.
+        self._folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        address = f"/proc/self/fd/{self._folder}/{self._path.name}"
         try:
-            # Socket addresses hold 108 bytes, run folders are often deeper: go through the open folder.
-            self._server = await asyncio.start_unix_server(self._serve, f"/proc/self/fd/{folder}/{self._path.name}")
+            self._server = await asyncio.start_unix_server(self._serve, address)
             self._path.chmod(0o600)
-        finally:
-            os.close(folder)
+        except BaseException:
+            os.close(self._folder)
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
+            await asyncio.sleep(0)  # uvloop closes it in the next round of the loop
         self._path.unlink(missing_ok=True)
+        if self._folder is not None:
+            os.close(self._folder)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from gymnast.config import Instance
 
-READY_TIMEOUT_S: Final = 120.0
+READY_TIMEOUT_S: Final = 600.0
+"""For each step of a start: a server may load a dataset or a model, or wait for a Ray node, which takes minutes."""
 MAX_RESTARTS: Final = 3
 _FIRST_PAUSE_S: Final = 0.4
 """Before the first restart; twice as long before each further one."""

@@ -43,12 +43,13 @@ def docker_exec(
     container: str,
     command: Sequence[str],
     *,
+    options: Sequence[str] = (),
     workdir: str | None = None,
     user: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
     """`docker exec` or `podman exec` in a running container."""
-    argv = [program, "exec"]
+    argv = [program, "exec", *options]
     argv += ["--workdir", workdir] if workdir else []
     argv += ["--user", user] if user is not None else []
     return [*argv, *env_options(env or {}), container, *command]

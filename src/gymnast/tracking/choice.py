@@ -17,15 +17,22 @@ class TrackerChoice(NamedTuple):
 
     name: str
     place: str | None = None
+    run_name: str | None = None
+    """How the tracker's run is called; None names it after the output file."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables of the tracker's process, such as its key. Never shown."""
 
     def __str__(self) -> str:
         return self.name if self.place is None else f"{self.name}:{self.place}"
 
 
-def parse_trackers(texts: Iterable[str] | str | None) -> tuple[TrackerChoice, ...]:
+def parse_trackers(texts: Iterable[str | TrackerChoice] | str | None) -> tuple[TrackerChoice, ...]:
     """The trackers that options name, each once. Raises UserError for an unknown one."""
     choices: dict[TrackerChoice, None] = {}
     for text in [texts] if isinstance(texts, str) else texts or ():
+        if isinstance(text, TrackerChoice):
+            choices[text] = None
+            continue
         for part in filter(None, map(str.strip, text.split(","))):
             name, _, place = part.partition(":")
             if name not in TRACKER_NAMES:

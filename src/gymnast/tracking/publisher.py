@@ -168,7 +168,7 @@ class Publisher:
             message = Start(
                 tracker=choice.name,
                 place=choice.place,
-                name=run.name,
+                name=choice.run_name or run.name,
                 group=run.group,
                 resume_id=known.id if known is not None else None,
                 config=dict(run.config),
@@ -311,7 +311,7 @@ class _Feed:
                     stderr=out,
                     pass_fds=(theirs,),
                     start_new_session=True,  # Ctrl-C is for the run
-                    env=child_environ({"PYTHONUNBUFFERED": "1"}),
+                    env=child_environ({"PYTHONUNBUFFERED": "1", **dict(choice.variables)}),
                 )
         except BaseException:
             os.close(self.status_fd)

@@ -62,7 +62,7 @@ def check_telemetry(track: list[str] | None, trace: str | None, trace_sample: fl
 
 @contextmanager
 def open_telemetry(
-    track: Sequence[str] | None,
+    track: Sequence[str | TrackerChoice] | None,
     trace: str | None,
     trace_sample: float,
     say: Callable[[str], None],

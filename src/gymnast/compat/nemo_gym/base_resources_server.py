@@ -1,11 +1,12 @@
 """`nemo_gym.base_resources_server`: the base classes of environments."""
 
+import operator
 from abc import ABC, abstractmethod
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from fastapi import FastAPI
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from gymnast.compat.nemo_gym.config_types import AggregateMetrics as AggregateMetrics
 from gymnast.compat.nemo_gym.config_types import AggregateMetricsRequest as AggregateMetricsRequest
@@ -20,6 +21,10 @@ from gymnast.compat.nemo_gym.rollout_correlation import RolloutContextMiddleware
 from gymnast.compat.nemo_gym.server_utils import BaseServer, SimpleServer
 from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config.instances import ServerKind
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
 
 
 class ReverifyMode(StrEnum):
@@ -50,9 +55,14 @@ class BaseVerifyRequest(BaseRunRequest):
 
 
 class BaseVerifyResponse(BaseVerifyRequest):
-    """A scored response."""
+    """A scored response. Of its optional fields, which came after 0.5.1, a reply has those that are set."""
 
     reward: float
+    mask_sample: bool = Field(default=False, exclude_if=operator.not_)
+    """Whether the reward says nothing about the policy, so that no mean and no training step may use it."""
+    failure_kind: str | None = Field(default=None, exclude_if=_is_none)
+    failure_reason: str | None = Field(default=None, exclude_if=_is_none)
+    """What went wrong in the environment, for people."""
 
 
 class BaseMultiRewardVerifyResponse(BaseVerifyResponse):

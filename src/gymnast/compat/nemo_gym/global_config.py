@@ -19,6 +19,7 @@ from gymnast.compat.nemo_gym.surface import missing_from
 from gymnast.config import Config, load_config, read_environ
 from gymnast.config.instances import SERVER_KINDS
 from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
+from gymnast.config.secrets import mask_secrets
 from gymnast.config.tree import plain
 from gymnast.config.yaml_source import read_yaml
 from gymnast.errors import StartError, UserError, suggest
@@ -89,6 +90,10 @@ class GlobalConfigDictParserConfig(BaseModel):
     """Values from the program; the command line overrides them."""
     skip_load_from_cli: bool = False
     skip_load_from_dotenv: bool = False
+    hide_secrets: bool = False
+    """Whether the parsed configuration has masks in place of secrets."""
+    offline: bool = False
+    """For inspection alone. Nothing here uses the network in any case."""
     NO_MODEL_GLOBAL_CONFIG_DICT: ClassVar[DictConfig] = DictConfig(
         {
             "policy_base_url": "",
@@ -120,9 +125,13 @@ class GlobalConfigDictParser:
         config = load_config([], environ=read_environ(), initial=values, stub_policy=True)
         return as_dict_config((config.require_valid() if require_valid else config).values)
 
-    def parse(self, config: GlobalConfigDictParserConfig | None = None) -> DictConfig:
+    def parse(self, parse_config: GlobalConfigDictParserConfig | None = None) -> DictConfig:
         """Read the configuration as a dictionary."""
-        return as_dict_config(self.load(config or GlobalConfigDictParserConfig()).values)
+        parse_config = parse_config or GlobalConfigDictParserConfig()
+        values: Mapping[str, Any] = self.load(parse_config).values
+        if parse_config.hide_secrets:
+            values = {key: mask_secrets(value, key) for key, value in values.items()}
+        return as_dict_config(values)
 
 
 def as_dict_config(values: Mapping[str, Any]) -> DictConfig:

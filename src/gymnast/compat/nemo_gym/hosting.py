@@ -19,9 +19,15 @@ from gymnast.compat.nemo_gym.context import (
     use_cell,
 )
 from gymnast.compat.nemo_gym.direct_calls import DirectCalls
-from gymnast.compat.nemo_gym.global_config import HEAD_SERVER_KEY_NAME, as_dict_config, get_first_server_config_dict
+from gymnast.compat.nemo_gym.global_config import (
+    HEAD_SERVER_KEY_NAME,
+    RAY_HEAD_NODE_ADDRESS_KEY_NAME,
+    as_dict_config,
+    get_first_server_config_dict,
+)
 from gymnast.compat.nemo_gym.mcp_auto_exposure import maybe_auto_expose
 from gymnast.compat.nemo_gym.middleware import SessionCookies
+from gymnast.compat.nemo_gym.ray_node import join_ray, uses_ray
 from gymnast.compat.nemo_gym.rollout_correlation import ROLLOUT_PATH_PREFIX
 from gymnast.errors import ConfigError, Problem, StartError
 from gymnast.types.tokens import TOKEN_CALL
@@ -49,8 +55,9 @@ class HostedServer:
 
     address = "in-process (nemo_gym)"
 
-    def __init__(self, server: SimpleServer, app: FastAPI, cell: CellContext) -> None:
+    def __init__(self, server: SimpleServer, app: FastAPI, cell: CellContext, folder: Path | None) -> None:
         self.server = server
+        self._folder = folder
         self._fastapi = app
         self._cell = cell
         self._name = server.config.name
@@ -115,6 +122,8 @@ class HostedServer:
 
     async def start(self) -> None:
         """Run the application's startup."""
+        if self._folder is not None and uses_ray(self._folder):
+            await join_ray(self._name, self._cell.config.get(RAY_HEAD_NODE_ADDRESS_KEY_NAME))
         try:
             with use_cell(self._cell):
                 await self._lifespan.start()
@@ -143,7 +152,7 @@ def host_server(server_class: type[SimpleServer], instance: Instance, context: S
         client._cell = cell  # noqa: SLF001 - our own class
         server = server_class(config=_own_config(server_class, instance, config), server_client=client)
         app = build_app(server)
-    return HostedServer(server, app, cell)
+    return HostedServer(server, app, cell, instance.directory)
 
 
 def build_app(server: SimpleServer) -> FastAPI:

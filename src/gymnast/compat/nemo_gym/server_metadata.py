@@ -20,17 +20,19 @@ class ServerMetadata:
         return asdict(self)
 
 
-def visit_resources_server(data: dict[str, Any]) -> ServerMetadata:
-    """The metadata of the first resources server of a config, read from YAML."""
-    return _first_server(data, "resources_servers")
+def visit_resources_server(data: dict[str, Any], level: int = 1) -> ServerMetadata:
+    """The metadata of the first resources server of a config, read from YAML; `level` 4 is a server's own settings."""
+    return _first_server(data, "resources_servers", level)
 
 
-def visit_agent_server(data: dict[str, Any]) -> ServerMetadata:
-    """The metadata of the first agent of a config, read from YAML."""
-    return _first_server(data, "responses_api_agents")
+def visit_agent_server(data: dict[str, Any], level: int = 1) -> ServerMetadata:
+    """The metadata of the first agent of a config, as `visit_resources_server`."""
+    return _first_server(data, "responses_api_agents", level)
 
 
-def _first_server(data: Any, kind: str) -> ServerMetadata:
+def _first_server(data: Any, kind: str, level: int) -> ServerMetadata:
+    for depth, key in ((4, ""), (3, kind), (2, "")):  # as if a whole config had been passed
+        data = {key: data} if level >= depth else data
     for block in data.values() if isinstance(data, dict) else ():
         servers = block.get(kind) if isinstance(block, dict) else None
         for settings in servers.values() if isinstance(servers, dict) else ():

@@ -21,10 +21,12 @@ from omegaconf import DictConfig, OmegaConf
 from gymnast.compat.nemo_gym.context import PROCESS, close_session
 from gymnast.compat.nemo_gym.global_config import (
     HEAD_SERVER_KEY_NAME,
+    RAY_HEAD_NODE_ADDRESS_KEY_NAME,
     get_first_server_config_dict,
     get_global_config_dict,
 )
 from gymnast.compat.nemo_gym.hosting import build_app
+from gymnast.compat.nemo_gym.ray_node import start_ray, uses_ray
 from gymnast.config import read_environ
 from gymnast.config.instances import SERVER_KINDS
 from gymnast.config.secrets import mask_secrets
@@ -84,6 +86,8 @@ def _run(server_class: type[SimpleServer]) -> FastAPI | None:
     from gymnast.compat.nemo_gym.server_utils import ServerClient  # noqa: PLC0415 - it imports this module
 
     config = server_class.load_config_from_global_config()
+    if uses_ray(Path(inspect.getfile(server_class)).parent):
+        start_ray(config.name, get_global_config_dict().get(RAY_HEAD_NODE_ADDRESS_KEY_NAME))
     client = ServerClient(
         head_server_config=ServerClient.load_head_server_config(), global_config_dict=get_global_config_dict()
     )

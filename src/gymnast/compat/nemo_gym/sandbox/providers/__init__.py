@@ -39,8 +39,12 @@ class UnavailableProvider:
         )
 
 
-def register_provider(name: str, provider_class: type[Any]) -> None:
-    """Register a provider under a name, for this process."""
+def register_provider(name: str, provider_class: type[Any], *, override: bool = False) -> None:
+    """Register a provider under a name, for this process. A name that is taken needs `override`."""
+    if not name:
+        raise ValueError("the name of a sandbox provider must not be empty")
+    if name in _PROVIDERS and not override:
+        raise ValueError(f"the sandbox provider '{name}' is already registered; pass override=True to replace it")
     _PROVIDERS[name] = provider_class
 
 
@@ -67,6 +71,8 @@ def create_provider(config: Mapping[str, Any]) -> Any:
     (name, options), *more = config.items()
     if more:
         raise ValueError(f"expected one sandbox provider, got {', '.join(config)}")
+    if not isinstance(options or {}, Mapping):
+        raise TypeError(f"expected a mapping of options for the sandbox provider '{name}', got {options!r}")
     return get_provider_class(str(name))(**dict(options or {}))
 
 

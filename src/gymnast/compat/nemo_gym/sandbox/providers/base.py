@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from gymnast.compat.nemo_gym.surface import missing_from
 
@@ -113,6 +113,15 @@ class SandboxProvider(Protocol):
     async def endpoint(self, handle: SandboxHandle, port: int) -> SandboxEndpoint: ...
 
     async def close(self, handle: SandboxHandle) -> None: ...
+
+
+@runtime_checkable
+class ConnectableProvider(Protocol):
+    """A provider whose sandboxes other processes can connect to."""
+
+    async def serialize_handle(self, handle: SandboxHandle, *, scope: str | None = None) -> dict[str, Any]: ...
+
+    async def connect(self, descriptor: Mapping[str, Any]) -> SandboxHandle: ...
 
 
 __getattr__ = missing_from("nemo_gym.sandbox.providers.base")

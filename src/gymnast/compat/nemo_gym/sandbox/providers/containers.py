@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gymnast.compat.nemo_gym.sandbox.providers.base import (
     SandboxCreateError,
@@ -22,11 +23,13 @@ from gymnast.compat.nemo_gym.sandbox.providers.container_settings import (
     DockerExecConfig,
     read_settings,
 )
-from gymnast.compat.nemo_gym.sandbox.providers.subprocesses import find_program, run_process
+from gymnast.compat.nemo_gym.sandbox.providers.subprocesses import RUNTIME_RETURN_CODE, find_program, run_process
 from gymnast.sandbox.containers import apptainer_exec, docker_exec, docker_remove, docker_run, env_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_ENGINE_FAILURES: Final = ("Error response from daemon", "No such container", "no such container", "no instance found")
 
 
 class DockerProvider:
@@ -86,12 +89,28 @@ class DockerProvider:
         *,
         cwd: str | None = None,
         env: dict[str, str] | None = None,
-        timeout_s: float | None = 180,
+        timeout_s: float | None = None,
         user: str | int | None = None,
+        stdin: bytes | None = None,
     ) -> SandboxExecResult:
-        user_name = str(user) if user is not None else None
-        argv = docker_exec(handle.raw, handle.sandbox_id, ("sh", "-c", command), workdir=cwd, user=user_name, env=env)
-        return await run_process(argv, timeout_s=timeout_s)
+        """Run a shell command; without `timeout_s`, the one of the settings applies."""
+        argv = docker_exec(
+            handle.raw,
+            handle.sandbox_id,
+            ("sh", "-c", command),
+            options=[*(["--interactive"] if stdin is not None else []), *self._exec_config.extra_exec_args],
+            workdir=cwd,
+            user=None if user is None else "0" if user == "root" else str(user),
+            env=env,
+        )
+        result = await run_process(argv, timeout_s=self._timeout_s(timeout_s), stdin=stdin)
+        return _mark_engine_failure(result)
+
+    def _timeout_s(self, timeout_s: float | None) -> float | None:
+        return self._exec_config.default_timeout_s if timeout_s is None else timeout_s
+
+    async def aclose(self) -> None:
+        """Nothing: it has no connections of its own."""
 
     async def upload_file(self, handle: SandboxHandle, source_path: Path, target_path: str) -> None:
         folder = str(Path(target_path).parent)
@@ -165,13 +184,19 @@ class ApptainerProvider:
         *,
         cwd: str | None = None,
         env: dict[str, str] | None = None,
-        timeout_s: float | None = 180,
+        timeout_s: float | None = None,
         user: str | int | None = None,
+        stdin: bytes | None = None,
     ) -> SandboxExecResult:
+        """Run a shell command; without `timeout_s`, the one of the settings applies."""
+        limit_s = self._exec_config.default_timeout_s if timeout_s is None else timeout_s
         instance = f"instance://{handle.sandbox_id}"
         options = self._exec_config.extra_exec_args
         argv = apptainer_exec(handle.raw, instance, ("sh", "-c", command), options=options, workdir=cwd, env=env)
-        return await run_process(argv, timeout_s=timeout_s)
+        return _mark_engine_failure(await run_process(argv, timeout_s=limit_s, stdin=stdin))
+
+    async def aclose(self) -> None:
+        """Nothing: it has no connections of its own."""
 
     async def upload_file(self, handle: SandboxHandle, source_path: Path, target_path: str) -> None:
         words = [handle.raw, "exec", f"instance://{handle.sandbox_id}", "sh", "-c"]
@@ -207,6 +232,13 @@ class ApptainerProvider:
 def _require_apptainer(bin_path: str | None = None) -> str:
     """The program, from a folder or from PATH."""
     return str(Path(bin_path) / "apptainer") if bin_path else find_program("apptainer", "singularity")
+
+
+def _mark_engine_failure(result: SandboxExecResult) -> SandboxExecResult:
+    """Tell a failure of the engine, such as a container that is gone, from one of the command."""
+    if result.return_code and any(text in (result.stderr or "") for text in _ENGINE_FAILURES):
+        return replace(result, return_code=RUNTIME_RETURN_CODE, error_type="sandbox")
+    return result
 
 
 async def _checked(running: Any) -> SandboxExecResult:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gymnast.compat.nemo_gym.sandbox.providers.base import SandboxCreateError, SandboxExecResult
 
@@ -15,14 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+RUNTIME_RETURN_CODE: Final = 125
+"""The return code where the command has none: it timed out, or its sandbox failed."""
+
 
 async def run_process(
-    argv: Sequence[str], *, timeout_s: float | None, cwd: Path | None = None, env: dict[str, str] | None = None
+    argv: Sequence[str],
+    *,
+    timeout_s: float | None,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    stdin: bytes | None = None,
 ) -> SandboxExecResult:
     """Run a program; after the timeout, kill it and its children."""
     process = await asyncio.create_subprocess_exec(
         *argv,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=cwd,
@@ -31,10 +39,10 @@ async def run_process(
     )
     try:
         async with asyncio.timeout(timeout_s):
-            out, err = await process.communicate()
+            out, err = await process.communicate(stdin)
     except TimeoutError:
         await _kill(process)
-        return SandboxExecResult("", f"the command timed out after {timeout_s:g} s", 124, "timeout")
+        return SandboxExecResult(None, f"the command timed out after {timeout_s:g} s", RUNTIME_RETURN_CODE, "timeout")
     except BaseException:
         await _kill(process)
         raise
