@@ -10,7 +10,7 @@ import pytest
 from gymnast.doctor.examine import examine, find_target
 from gymnast.doctor.label_check import label_check
 from gymnast.doctor.line_roles import Role, advice_in, headline_of, role_of
-from gymnast.doctor.read_logs import find_logs
+from gymnast.doctor.read_logs import find_logs, read_logs
 from gymnast.doctor.system_errors import classify
 from gymnast.doctor.transcripts import Rollout
 
@@ -131,3 +131,17 @@ def test_labels_that_belong_to_the_next_row_are_noticed() -> None:
     assert "+1" in check.detail
     mixed = [rollout(task, "AABBCCDDAB"[task], right[task]) for task in range(len(right))]
     assert label_check(mixed).verdict.value == "passed"
+
+
+def test_what_the_collector_prints_about_a_record_is_not_evidence_of_its_own(tmp_path: Path) -> None:
+    """An attempt that met the closed port of a killed environment was blamed on the policy's endpoint."""
+    log = tmp_path / "x-1.err"
+    log.write_text(
+        "failed 0:1 environment_unreachable at verify: mcqa gave no answer to /verify: "
+        "cannot connect to 127.0.0.1:4100: Connection refused\n"
+        "failed 0:2 instance_died at seed (will be retried): cannot connect to 127.0.0.1:4100: Connection refused\n"
+    )
+    assert "endpoint_down" in read_logs([log]).hits
+    assert not read_logs([log], has_records=True).hits
+    log.write_text(log.read_text() + "ERROR judge: cannot connect to 127.0.0.1:9: Connection refused\n")
+    assert read_logs([log], has_records=True).hits["endpoint_down"].first.line == 3

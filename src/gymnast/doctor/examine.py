@@ -88,7 +88,7 @@ def examine(target: Target) -> Diagnosis:
     facts = read(target)
     merge_logs = tuple(path for path in _logs_to_read(target, facts.job) if _is_merge_log(path))
     if merge_logs and all(finding.is_symptom for finding in apply_rules(facts)):
-        facts = replace(facts, logs=read_logs(_logs_to_read(target, facts.job)))
+        facts = replace(facts, logs=_read_logs_of(_logs_to_read(target, facts.job), facts.run))
     if facts.run is None and not merge_logs and not facts.logs.files and not facts.servers and facts.job is None:
         raise NotFoundError(
             facts.job_problem or f"nothing to examine in '{target.name}': no run and no logs",
@@ -113,7 +113,7 @@ def read(target: Target) -> Facts:
     if target.job is not None and job is None:
         problem = f"job {target.job} is unknown to scontrol, sacct and squeue on this host"
     run = read_run(target.run, target.data) if target.run is not None else None
-    logs = read_logs(path for path in _logs_to_read(target, job) if not _is_merge_log(path))
+    logs = _read_logs_of((path for path in _logs_to_read(target, job) if not _is_merge_log(path)), run)
     return Facts(
         target.name or (f"job {target.job}" if target.job else "what is running"),
         time.time(),
@@ -132,6 +132,10 @@ def read(target: Target) -> Facts:
         target.activity,
         target.unresponsive,
     )
+
+
+def _read_logs_of(paths: Iterable[Path], run: RunFacts | None) -> LogFacts:
+    return read_logs(paths, has_records=run is not None and bool(run.failures))
 
 
 def _forget_incidental(logs: LogFacts) -> LogFacts:

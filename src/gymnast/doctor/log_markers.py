@@ -105,6 +105,9 @@ SETTINGS: Final = re.compile(
 """Advice, usage and settings: they name failures that did not happen."""
 RESULT: Final = re.compile(rb"(?i:\b(?:reward|score)\b\W{1,4}-?\d)")
 """An item that got its score: a wrong answer is a result, whatever its tests said."""
+FAILURE_NOTICE: Final = re.compile(rb"failed -?\d+:\d+ [a-z_]+ at [a-z_]+(?: \(will be retried\))?: ")
+"""The collector's line about a failed attempt, at the start of a line: it repeats a failure record."""
+
 KEYWORDS: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),
     *(b"too many open", b"already", b"refuse", b"not found", b"not_found", b"no such", b"inner server", b"missing"),

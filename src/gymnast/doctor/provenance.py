@@ -1,8 +1,7 @@
 """Tells a program's own words from the user data that it quotes: prompts, rows, answers of models.
 
-Only a program's own words are evidence. A row with the text "Out of memory: Killed "
-                                                             "process" proves nothing about memory,
-wherever it is quoted: in a record, in the body of a 422, in the log of a server that logs prompts.
+Only a program's own words are evidence. A row with the text "Out of memory: Killed process" proves nothing about
+memory, wherever it is quoted: in a record, in the body of a 422, in the log of a server that logs prompts.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from gymnast.doctor.log_markers import (
     ACCESS,
     BOUNDARY,
     COUNT,
+    FAILURE_NOTICE,
     JOB_CANCELLED,
     JSON_ACCESS,
     KEYWORDS,
@@ -103,10 +104,14 @@ class _Reading:
     is_hint: bool
 
 
-def read_logs(paths: Iterable[Path]) -> LogFacts:
-    """Read these files. An unreadable file is listed and skipped."""
+def read_logs(paths: Iterable[Path], *, has_records: bool = False) -> LogFacts:
+    """Read these files. An unreadable file is listed and skipped.
+
+    `has_records`: the run's failure records are known, so that the collector's lines about them are not evidence of
+    their own. Only a record has its kind checked against what else happened, e.g. to the process that was called.
+    """
     facts = LogFacts()
-    reader = _Reader(facts)
+    reader = _Reader(facts, has_records=has_records)
     for path in paths:
         try:
             with path.open("rb", buffering=0) as stream:
@@ -122,9 +127,10 @@ def read_logs(paths: Iterable[Path]) -> LogFacts:
 class _Reader:
     """Reads files one after the other."""
 
-    def __init__(self, facts: LogFacts) -> None:
+    def __init__(self, facts: LogFacts, *, has_records: bool = False) -> None:
         self.tracebacks = Tracebacks()
         self._facts = facts
+        self._has_records = has_records
         self._irrelevant: set[bytes] = set()
         self._relevant: set[bytes] = set()
         self._readings: dict[tuple[bytes, tuple[bool, ...]], _Reading] = {}
@@ -199,6 +205,8 @@ class _Reader:
         known = shapes & self._relevant
         fresh = list(shapes - known - self._irrelevant)
         matching = set(_filter_by_keyword(fresh))
+        if self._has_records:
+            matching = {shape for shape in matching if FAILURE_NOTICE.match(shape) is None}
         if len(self._relevant) < _MAX_CACHED:
             self._relevant |= matching
         if len(self._irrelevant) < _MAX_CACHED:
