@@ -48,6 +48,7 @@ def command(
     if not paths.existing_files() and not paths.logs.is_dir():
         raise NotFoundError(f"no run at '{run}'", where=str(paths.output), next="pass the run's output file")
     configs = {path.name: _read_yaml(path) for path in config_files or ()}
+    # These are computed rather than copied. A failure of one must not prevent the bundle.
     documents = {"versions": _versions(), "status": _status(paths), "doctor": _doctor(paths)}
     if configs:
         documents["config"] = configs
