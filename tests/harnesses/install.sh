@@ -18,7 +18,8 @@ environment mini_swe_agent mini-swe-agent mcp
 environment pydantic_ai 'pydantic-ai-slim[openai,mcp]'
 environment langgraph langgraph langchain-openai langchain-mcp-adapters
 environment smolagents 'smolagents[openai,mcp]' 'mcp<2'
-# OpenHands needs Python 3.12, which uv finds or downloads.
+# OpenHands needs Python 3.12, which uv finds on the path or downloads; those of pyenv are often not on the path.
+PATH=$PATH$(printf ':%s' "$HOME"/.pyenv/versions/3.12*/bin)
 "$target/uv/bin/uv" venv --quiet --python 3.12 "$target/openhands" &&
   "$target/uv/bin/uv" pip install --quiet --python "$target/openhands/bin/python" openhands ||
   echo "openhands is not tested: it cannot be installed here"
