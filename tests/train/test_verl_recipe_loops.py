@@ -12,15 +12,37 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 
+from gymnast.train import has_signal
+from gymnast.train.verl_collector import VerlCollector
+from gymnast.train.verl_dataset import ROW
 from tests.cluster.slurm_cluster import running_slurm
 from tests.train.test_verl_recipes import ENVIRONMENTS_OF
 from tests.train.verl_loop.row_checks import ROWS, require_rows_as_sampled
 from tests.train.verl_loop.running import ROOT, STEPS, Loop, make_recipe_loop
+from tests.train.verl_loop.scripted_client import ScriptedClient
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.loops]
 FOLDER = ROOT / "recipes" / "verl"
 ON_SLURM = ["mcqa", "multi_turn"]
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS_OF))
+def test_the_environments_of_a_recipe_score_what_verls_servers_sample(name: str, tmp_path: Path) -> None:
+    """Without verl's trainer: its configuration, our endpoint for its servers, the real environments."""
+    loop = make_recipe_loop(tmp_path, FOLDER / f"{name}.yaml", ENVIRONMENTS_OF[name])
+    with initialize_config_dir(config_dir=str(FOLDER), version_base=None):
+        config = compose(name, overrides=list(loop.overrides))
+    collector = VerlCollector(config, ScriptedClient(loop.model, tmp_path / "script.json"))
+    try:
+        columns = {ROW: (tmp_path / "train.jsonl").read_text().splitlines()}
+        tasks = collector.tasks(columns, validate=False)
+        batch = collector.background.run(collector.collect(tasks, 2, validate=False))
+    finally:
+        collector.close()
+    assert all(sample.is_trainable for sample in batch.samples), batch.masked()
+    assert any(has_signal(group) for group in batch.groups)
 
 
 @pytest.mark.parametrize("name", sorted(set(ENVIRONMENTS_OF) - set(ON_SLURM)))

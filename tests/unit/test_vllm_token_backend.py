@@ -21,6 +21,7 @@ from gymnast.runtime.listener import Listener
 from gymnast.runtime.ports import bind_socket
 from gymnast.tokens.backend import BadGeneration, ContextOverflow, Sampling, WeightSpan
 from gymnast.tokens.expert_arrays import dump_array, unpack_experts
+from gymnast.train.verl_endpoint import VerlEndpoint
 from gymnast.wire.asgi import Receive, Send, read_body, send_reply
 from gymnast.wire.calls import Calls
 from gymnast.wire.http_client import HttpClient
@@ -141,6 +142,18 @@ async def test_the_experts_of_a_model_with_experts_come_back(bench: Bench, use_g
     reply["choices"][0]["routed_experts"] = "none"
     with pytest.raises(BadGeneration, match="the routed experts cannot be read"):
         await bench.backend(use_generate=use_generate).generate(PROMPT, Sampling(), Caller())
+
+
+async def test_a_prompt_that_does_not_fit_verls_window_is_an_outcome_of_the_policy(http: HttpClient) -> None:
+    """The endpoint for verl's servers refused it in words of its own, and the rollout was a failure."""
+    unused: Any = None
+    async with VerlEndpoint(unused, window=len(PROMPT)) as endpoint:
+        root, context = endpoint.url.removesuffix("/v1"), ServerContext(Calls({}), http)
+        upstream = Upstream(
+            "policy", root, context, EndpointSettings(max_attempts=1), api_key=endpoint.token, headers={}
+        )
+        with pytest.raises(ContextOverflow):
+            await VLLMTokenBackend(upstream, "tiny").generate(PROMPT, Sampling(), Caller())
 
 
 async def test_every_sampling_parameter_is_said(bench: Bench) -> None:

@@ -12,7 +12,7 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -69,11 +69,12 @@ def main(folder: Path) -> None:
             part.rename(done)
 
 
-def build_tiny(folder: Path, seed: int = 0) -> None:
+def build_tiny(folder: Path, seed: int = 0, texts: Sequence[str] = ()) -> None:
+    """`texts`: what its tokenizer is trained on, instead of random words."""
     torch: Any = import_module("torch")
     transformers: Any = import_module("transformers")
 
-    tokenizer = _tokenizer(folder)
+    tokenizer = _tokenizer(folder, texts or _texts())
     config = transformers.Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=96,
@@ -97,7 +98,7 @@ def build_tiny(folder: Path, seed: int = 0) -> None:
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": stops, "do_sample": True}))
 
 
-def _tokenizer(folder: Path) -> Any:
+def _tokenizer(folder: Path, texts: Sequence[str]) -> Any:
     parts: Any = import_module("tokenizers")
     transformers: Any = import_module("transformers")
 
@@ -106,7 +107,7 @@ def _tokenizer(folder: Path) -> Any:
     bpe.decoder = parts.decoders.ByteLevel()
     alphabet = parts.pre_tokenizers.ByteLevel.alphabet()
     trainer = parts.trainers.BpeTrainer(vocab_size=2000, initial_alphabet=alphabet, show_progress=False)
-    bpe.train_from_iterator(_texts(), trainer)
+    bpe.train_from_iterator(texts, trainer)
     bpe.add_special_tokens(CONTROL[:3])
     bpe.add_tokens(CONTROL[3:])
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=IM_END, pad_token=END)

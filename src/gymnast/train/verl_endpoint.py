@@ -83,7 +83,8 @@ class VerlEndpoint:
             return Reply(400, {"detail": f"not a generate request: {error!r}"})
         room = self._window - len(prompt)
         if room < 1:
-            detail = f"{len(prompt)} prompt tokens leave no room: the maximum model length is {self._window}"
+            # In words of vLLM that the model server knows: a prompt that does not fit is an outcome of the policy.
+            detail = f"The prompt (length {len(prompt)}) is longer than the maximum model length of {self._window}."
             return Reply(400, {"detail": detail})
         params["max_tokens"] = min(params.get("max_tokens") or room, room)
         name = self._conversations.name_of(prompt) or secrets.token_hex(16)

@@ -18,6 +18,7 @@ import yaml
 from transformers import AutoTokenizer
 
 from gymnast.builtin.responses_api_models.embedded_model.policy import SHIPPED
+from gymnast.config.roots import BUILTIN
 from tests.helpers.train_tasks import ENVIRONMENTS, shop_tasks, sum_tasks, written
 from tests.helpers.waiting import wait_until
 from tests.train.verl_loop.script import write_script, write_tasks
@@ -158,7 +159,9 @@ def make_recipe_loop(folder: Path, recipe: Path, environments: list[str]) -> Loo
     """A recipe as it is, with the overrides that a machine without a GPU needs, and a policy that plays a script."""
     model, train, validation = folder / "model", folder / "train.jsonl", folder / "validation.jsonl"
     model.mkdir()
-    build_tiny(model)
+    # Trained on what the prompts say: tools fill many tokens otherwise.
+    examples = [BUILTIN / "resources_servers" / name / "data" / "example.jsonl" for name in environments]
+    build_tiny(model, texts=[line for path in examples for line in path.read_text().splitlines()])
     episodes = write_tasks(train, environments, TASKS_PER_STEP * STEPS, name="task")
     episodes += write_tasks(validation, environments, 1, name="validation task")
     write_script(folder / "script.json", episodes)

@@ -16,6 +16,7 @@ from gymnast.types.responses import message_text
 from tests.helpers.mixed_policy import playable
 
 GIVE_UP: Final = "I do not know."
+DONE: Final = "Done."
 _ASSISTANT: Final = "<|im_start|>assistant"
 
 
@@ -44,7 +45,7 @@ class Script:
             started = self._started[episode.mark] = self._started.get(episode.mark, 0) + 1
             if started % 2 == 0:
                 return GIVE_UP
-        return episode.turns[min(turn, len(episode.turns) - 1)]
+        return episode.turns[turn] if turn < len(episode.turns) else DONE
 
 
 def write_tasks(path: Path, environments: list[str], count: int, *, name: str) -> list[Episode]:
