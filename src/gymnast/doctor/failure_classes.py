@@ -99,7 +99,7 @@ OWN: Final = {
         "a GPU is not free",
         "another process holds the GPU, it is in exclusive mode, or its last user left it in a bad state",
         "list its processes and its mode (nvidia-smi; nvidia-smi -q -d COMPUTE), stop the other process or take "
-        "another GPU; if there is none, reset it (nvidia-smi --gpu-reset)",
+        "another GPU; if no process holds it, reset it (nvidia-smi --gpu-reset)",
     ),
     "gpu_assert": FailureClass(
         Layer.MODEL_SERVING,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gymnast import kit
-from gymnast.kit import BadGeneration
+from gymnast.kit import BadGeneration, parse_experts
 
 if TYPE_CHECKING:
     from gymnast.kit import RoutedExperts
@@ -16,6 +15,6 @@ def experts_in(reported: Any) -> RoutedExperts | None:
     if reported is None:
         return None
     try:
-        return kit.parse_experts(reported)
+        return parse_experts(reported)
     except ValueError as error:
         raise BadGeneration(f"the routed experts cannot be read: {error}") from error

@@ -61,7 +61,7 @@ class Pretending:
 
 @pytest.mark.parametrize(("command", "reward", "error"), [("3", 1.0, None), ("hang", 0.0, "timeout")])
 async def test_the_command_runs_where_the_provider_says(command: str, reward: float, error: str | None) -> None:
-    register_provider("pretending", Pretending)
+    register_provider("pretending", Pretending, override=True)
     body = {"responses_create_params": {"input": "x"}, "response": response(said(command)), "wanted": "3 2"}
     result = await configured().verify(GolfVerifyRequest.model_validate(body))
     assert (result.reward, result.error_type) == (reward, error)
