@@ -6,6 +6,7 @@ import json
 import sqlite3
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_trackio_stores_the_run(tmp_path: Path, collect: Run) -> None:
     collect("--track", "trackio:my-project", **folder)
     collect("--track", "trackio:my-project", "--resume", "--extend", "-n", "2", **folder)
     (database,) = (tmp_path / "trackio").glob("my-project*.db")
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection:
         rows = connection.execute("select run_name, metrics from metrics order by id").fetchall()
     assert len({name for name, _ in rows}) == 1
     figures = [json.loads(metrics) for _, metrics in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,20 @@ from tests.helpers.chunked_runs import FACTS, commit, small_run
 from tests.helpers.chunked_runs import record as chunk_record
 from tests.helpers.report_runs import HOSTILE, failed, grid, hostile_records, record, write_run
 
+OPENED: list[RunIndex] = []
+
+
+@pytest.fixture(autouse=True)
+def close_indexes() -> Iterator[None]:
+    """From Python 3.13 on, a database that is left open is a warning."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
 
 def build(output: Path, file: Path | None = None) -> RunIndex:
     index = RunIndex(RunPaths(output), file)
+    OPENED.append(index)
     index.update()
     return index
 
