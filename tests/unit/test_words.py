@@ -33,8 +33,8 @@ PARTICIPLES = re.compile(
     r"(?!(?:seed|need|feed|speed|embed|exceed|proceed|succeed|shed)$)[a-z]+ed"
     r"|found|kept|said|told|given|taken|known|seen|shown|sent|built|held|left|lost|made|drawn|chosen|begun|written"
 )
-OLD_NAMES = frozenset({"bounded", "masked", "searched", "indexed", "_checked", "_chosen", "_responded"})
-"""The first two are names that authors and trainers may use; the others are still to be renamed."""
+OLD_NAMES = frozenset({"bounded", "masked"})
+"""Names that authors and trainers may use."""
 RULES = SOURCE / "doctor" / "rules"
 """A rule has the name of the note or finding that it makes."""
 FUNCTION = re.compile(r"(?P<decorators>(?:^[ ]*@.*\n)*)^[ ]*(?:async )?def (?P<name>\w+)", re.MULTILINE)

@@ -102,7 +102,7 @@ async def export_site(targets: Sequence[Path], folder: Path, *, max_transcripts:
         entries = entries[:MAX_RUNS]
         for number, entry in enumerate(entries):
             if entry.found.curve is None:
-                await library.indexed(entry.id, wait_s=_WAIT_S)
+                await library.open_index(entry.id, wait_s=_WAIT_S)
             await asyncio.to_thread(_write_run, site, number, entry, max_transcripts)
         await asyncio.to_thread(_write_comparisons, site, entries)
         await asyncio.to_thread(_write_shell, site, entries)

@@ -393,7 +393,7 @@ class Library:
 
     # --- indexes -----------------------------------------------------------------------------------------------------
 
-    async def indexed(self, run: str, wait_s: float = FIRST_LINES_S) -> Entry:
+    async def open_index(self, run: str, wait_s: float = FIRST_LINES_S) -> Entry:
         """A run with an index, up to date or with as much of it as was there in time."""
         entry = self.entry(run)
         if entry.index is None or stamp(entry.found) != entry.stamp or entry.progress.state in ("none", "failed"):

@@ -150,7 +150,7 @@ class _Records:
     def _field(self, name: str) -> Sequence[Any]:
         return self._columns.get(name, self._missing)
 
-    def _responded(self, name: str) -> list[Any]:
+    def _answer_field(self, name: str) -> list[Any]:
         return self._answers[name]
 
     def flags(self) -> NDArray[np.uint8]:
@@ -163,7 +163,7 @@ class _Records:
 
     def numbers(self) -> dict[str, Floats]:
         """The built-in columns with numbers."""
-        tokens = [usage or _NO_TOKENS for usage in self._responded("usage")]
+        tokens = [usage or _NO_TOKENS for usage in self._answer_field("usage")]
         usages = [value or _NO_USAGE for value in self._field(MODEL_USAGE)]
         asked = [own.calls for own in usages]
         is_counted = asked.count(None) < len(asked)
@@ -184,28 +184,28 @@ class _Records:
         if self._is_failure:
             return [failure.seconds for failure in self._failures]
         captures = self._field(CALL_CAPTURE)
-        is_timed = any(self._field(MODEL_USAGE)) or any(captures) or any(self._responded("completed_at"))
+        is_timed = any(self._field(MODEL_USAGE)) or any(captures) or any(self._answer_field("completed_at"))
         return list(map(_model_seconds, usages, captures, self._responses)) if is_timed else self._missing
 
     def _times(self) -> Sequence[Any]:
         if self._is_failure:
             return [failure.started_at for failure in self._failures]
-        completed, created = map(self._responded, ("completed_at", "created_at"))
+        completed, created = map(self._answer_field, ("completed_at", "created_at"))
         return [own or other for own, other in zip(completed, created, strict=True)]
 
     def texts(self) -> TextLists:
         """The built-in columns with texts."""
         agents = [value.name if value else None for value in self._field(AGENT_REF)]
-        details = self._responded("incomplete_details")
+        details = self._answer_field("incomplete_details")
         texts = {
             "agent": as_texts(agents, MAX_TEXT),
-            "model": as_texts(self._responded("model"), MAX_TEXT),
+            "model": as_texts(self._answer_field("model"), MAX_TEXT),
             "truncated": self._truncations(details),
             "finish": self._finishes(details),
             "failure": self._kinds(),
         }
         for name in _SAMPLING:
-            asked, given = list(map(attrgetter(name), self._params)), self._responded(name)
+            asked, given = list(map(attrgetter(name), self._params)), self._answer_field(name)
             is_asked = asked.count(None) < len(asked)
             texts[name] = as_texts(list(map(first_known, asked, given)) if is_asked else given, MAX_TEXT)
         return texts
@@ -218,7 +218,7 @@ class _Records:
         return [_truncation(*row) if detail or row[2] is True or row[3] else None for detail, *row in rows]
 
     def _finishes(self, details: list[Any]) -> list[str | None]:
-        statuses = self._responded("status")
+        statuses = self._answer_field("status")
         is_plain = is_constant(details) and details[:1] == [None] and is_constant(statuses)
         if is_plain and statuses[:1] in ([None], ["completed"]):
             return ["stop" if size else None for size in self.searched.output_sizes]

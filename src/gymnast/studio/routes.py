@@ -77,12 +77,12 @@ class Api:
         return {"runs": rows, "left_out": self._library.left_out}
 
     async def _run(self, request: Request) -> JsonObject:
-        entry = await self._library.indexed(request.run())
+        entry = await self._library.open_index(request.run())
         return await asyncio.to_thread(run.run_page, entry)
 
     async def _plots(self, request: Request) -> JsonObject:
         return await asyncio.to_thread(
-            plots.plots_page, [await self._library.indexed(own) for own in _runs(request, 1)]
+            plots.plots_page, [await self._library.open_index(own) for own in _runs(request, 1)]
         )
 
     async def _live(self, request: Request) -> JsonObject:
@@ -98,24 +98,24 @@ class Api:
         return await asyncio.to_thread(read_curve, entry.found.curve)
 
     async def _columns(self, request: Request) -> JsonObject:
-        return await asyncio.to_thread(columns.columns_page, await self._library.indexed(request.run()))
+        return await asyncio.to_thread(columns.columns_page, await self._library.open_index(request.run()))
 
     async def _rollouts(self, request: Request) -> JsonObject:
         query = parse_query(request.params)
-        return await asyncio.to_thread(rollouts.rollouts_page, await self._library.indexed(request.run()), query)
+        return await asyncio.to_thread(rollouts.rollouts_page, await self._library.open_index(request.run()), query)
 
     async def _tasks(self, request: Request) -> JsonObject:
         query = parse_query(request.params)
-        return await asyncio.to_thread(tasks.tasks_page, await self._library.indexed(request.run()), query)
+        return await asyncio.to_thread(tasks.tasks_page, await self._library.open_index(request.run()), query)
 
     async def _rollout(self, request: Request) -> JsonObject:
-        entry = await self._library.indexed(request.run())
+        entry = await self._library.open_index(request.run())
         full = last_of(request.params, "full") == "1"
         task, rollout = request.index("task"), request.index("rollout")
         return await asyncio.to_thread(rollouts.rollout_page, entry, task, rollout, full=full)
 
     async def _raw(self, request: Request) -> Reply:
-        entry = await self._library.indexed(request.run())
+        entry = await self._library.open_index(request.run())
         line = await asyncio.to_thread(rollouts.raw_line, entry, request.index("task"), request.index("rollout"))
         if len(line) > MAX_RAW:
             raise Refusal(413, f"the record has {len(line) >> 20} MiB", "read it from the run's file")
@@ -123,7 +123,7 @@ class Api:
 
     async def _whole(self, runs: Sequence[str]) -> list[Entry]:
         """Runs that are indexed to their end."""
-        entries = [await self._library.indexed(own) for own in runs]
+        entries = [await self._library.open_index(own) for own in runs]
         for entry in entries:
             if entry.progress.state == "building":
                 raise Refusal(409, f"'{entry.id}' is still being indexed", "try again in some seconds")
@@ -156,7 +156,7 @@ class Api:
         table, kind = last_of(request.params, "table") or "rollouts", last_of(request.params, "format") or "csv"
         if table not in ("rollouts", "tasks") or kind not in FORMATS:
             raise Refusal(400, "expected table=rollouts|tasks and format=csv|jsonl|parquet")
-        entry = await self._library.indexed(request.run())
+        entry = await self._library.open_index(request.run())
         data = await asyncio.to_thread(make_download, entry, parse_query(request.params), table, kind)
         name = quote(f"{entry.found.paths.output.stem}_{table}.{kind}")
         disposition = f"attachment; filename*=UTF-8''{name}".encode()

@@ -66,7 +66,7 @@ class SearchedTexts:
 
     def _join(self, numbers: Sequence[int], *, decode: bool = False) -> Batch:
         """The texts of some records one after the other, perhaps with escaped characters decoded."""
-        join = searched if decode else _join_parts
+        join = join_searched if decode else _join_parts
         return Batch.of([join(*self._parts(number)) + _PADDING for number in numbers])
 
     def count_calls(self) -> tuple[list[int | None], list[int]]:
@@ -91,7 +91,7 @@ def _join_parts(*parts: Any) -> bytes:
     return _GAP.join(parts)
 
 
-def searched(*parts: Any) -> bytes:
+def join_searched(*parts: Any) -> bytes:
     """The JSON text that a search covers, with escaped characters decoded."""
     text = _join_parts(*parts)
     return text if _ESCAPE not in text else encode_json([_ANY.decode(part) for part in parts if bytes(part)])
@@ -112,7 +112,7 @@ def searched_of(line: bytes) -> bytes:
     try:
         record: Any = _SEARCHED.decode(line)
         params, response = record.params or Params(), record.response or Response()
-        return lower(searched(params.instructions, params.input, response.output))
+        return lower(join_searched(params.instructions, params.input, response.output))
     except (ValueError, RecursionError):
         record = decode_record(line) or {}
         parts = [record.get(PARAMS), record.get("response")]

@@ -262,7 +262,9 @@ class _Export:
     def _task_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         with_prompt = self.request.target == "trl"
         for number, run in enumerate(self._runs):
-            owed = {self.index.task[position] for position in self._chosen() if self.index.run[position] == number}
+            owed = {
+                self.index.task[position] for position in self._select_positions() if self.index.run[position] == number
+            }
             path = RunPaths(run.output).materialized_inputs
             if not path.exists():
                 hint = "tasks are read from this file: export the run from the folder where it was collected"
@@ -283,7 +285,7 @@ class _Export:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _chosen(self) -> Sequence[int]:
+    def _select_positions(self) -> Sequence[int]:
         if self.request.best_of is None:
             return range(len(self.index))
         return select_best(self.index, self.request.best_of, self.request.pairs.ties)
@@ -294,7 +296,7 @@ class _Export:
             yield from self._indexer.stream()
             return
         decode = self._decoder.decode if self._is_flat else decode_record
-        wanted = iter(self._chosen() if positions is None else positions)
+        wanted = iter(self._select_positions() if positions is None else positions)
         position = next(wanted, None)
         for number, run in enumerate(self._runs):
             if position is None:

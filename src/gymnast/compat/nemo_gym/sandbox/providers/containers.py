@@ -114,13 +114,15 @@ class DockerProvider:
 
     async def upload_file(self, handle: SandboxHandle, source_path: Path, target_path: str) -> None:
         folder = str(Path(target_path).parent)
-        await _checked(run_process([handle.raw, "exec", handle.sandbox_id, "mkdir", "-p", folder], timeout_s=60))
-        await _checked(
+        await _require_success(
+            run_process([handle.raw, "exec", handle.sandbox_id, "mkdir", "-p", folder], timeout_s=60)
+        )
+        await _require_success(
             run_process([handle.raw, "cp", str(source_path), f"{handle.sandbox_id}:{target_path}"], timeout_s=600)
         )
 
     async def download_file(self, handle: SandboxHandle, source_path: str, target_path: Path) -> None:
-        await _checked(
+        await _require_success(
             run_process([handle.raw, "cp", f"{handle.sandbox_id}:{source_path}", str(target_path)], timeout_s=600)
         )
 
@@ -132,7 +134,7 @@ class DockerProvider:
         return SandboxStatus.RUNNING if (result.stdout or "").strip() == "true" else SandboxStatus.STOPPED
 
     async def endpoint(self, handle: SandboxHandle, port: int) -> SandboxEndpoint:
-        result = await _checked(run_process([handle.raw, "port", handle.sandbox_id, str(port)], timeout_s=60))
+        result = await _require_success(run_process([handle.raw, "port", handle.sandbox_id, str(port)], timeout_s=60))
         return SandboxEndpoint(f"http://{(result.stdout or '').split()[0]}")
 
     async def close(self, handle: SandboxHandle) -> None:
@@ -241,7 +243,7 @@ def _mark_engine_failure(result: SandboxExecResult) -> SandboxExecResult:
     return result
 
 
-async def _checked(running: Any) -> SandboxExecResult:
+async def _require_success(running: Any) -> SandboxExecResult:
     result: SandboxExecResult = await running
     if result.return_code:
         raise OSError((result.stderr or result.stdout or "the container command failed").strip())
