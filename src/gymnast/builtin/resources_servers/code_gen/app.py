@@ -91,7 +91,13 @@ class VerifierMetadata(BaseModel):
 
 class CodeGenTask(Task):
     verifier_metadata: VerifierMetadata
-    difficulty: str | None = None
+    difficulty: Any = None
+    """Read with strict scoring alone, if it is text."""
+
+    @property
+    def level(self) -> str | None:
+        own = self.difficulty if isinstance(self.difficulty, str) else None
+        return own or self.verifier_metadata.difficulty
 
 
 class CodeGenVerdict(Verdict):
@@ -175,7 +181,7 @@ class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
             metadata=self._metadata(outcome) if outcome else None,
             unit_tests_time_taken=outcome.seconds if outcome else None,
             reasoning_format_violation_rate=leaked,
-            difficulty=task.difficulty or task.verifier_metadata.difficulty,
+            difficulty=task.level,
         )
 
     async def _try(self, program: str, tests: UnitTests) -> Outcome:

@@ -98,7 +98,8 @@ class EquivalenceSettings(ScoringSettings, JudgedSettings):
 
 class EquivalenceTask(Task):
     uuid: str | int | None = None
-    question: str | None = None
+    question: Any = None
+    """Read with strict scoring alone, if it is text."""
     expected_answer: str | None = None
     options: list[dict[str, str]] | None = None
     metadata: dict[str, Any] | None = None
@@ -243,8 +244,9 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
 
     async def _find_question(self, attempt: Attempt[EquivalenceTask, None]) -> str:
         pattern, value = self.settings.question_extract_regex, attempt.params["input"]
-        if pattern is None and attempt.task.question:
-            return attempt.task.question
+        question = attempt.task.question
+        if pattern is None and isinstance(question, str) and question:
+            return question
         items = [{"role": "user", "content": value}] if isinstance(value, str) else value
         message = next((message_text(item) for item in reversed(items) if item.get("role") == "user"), "")
         return message if pattern is None else await self._extract(pattern, message) or message

@@ -17,12 +17,13 @@ _MAX_LINE: Final = 1_000
 
 
 def join_messages(output: Sequence[JsonObject]) -> str:
-    """The text of all assistant messages, parts as lines."""
+    """The text of all assistant messages, parts as lines. Parts of an input have no text, as in NeMo Gym."""
     texts: list[Any] = []
     for item in output:
         if item.get("type", "message") == "message" and item.get("role") == "assistant":
             content = item.get("content") or []
-            texts += [content] if isinstance(content, str) else [part.get("text") for part in content]
+            parts = [{"text": content}] if isinstance(content, str) else content
+            texts += [part.get("text") for part in parts if part.get("type") != "input_text"]
     return "\n".join(text for text in texts if isinstance(text, str)).strip()
 
 
