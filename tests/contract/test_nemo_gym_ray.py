@@ -112,7 +112,7 @@ def test_a_node_that_is_slow_to_start_gets_another_try(ray: Any, tmp_path: Path)
     script.write_text("import time\ntime.sleep(600)\n")
     idle = [sys.executable, "-c", "import time; time.sleep(600)"]
     ray.failures[:] = ["The current node timed out during startup."]
-    with subprocess.Popen([sys.executable, str(script)]) as left, subprocess.Popen([*idle, "/home/ray/x"]) as other:
+    with subprocess.Popen([sys.executable, str(script)]) as left, subprocess.Popen([*idle, "/opt/ray/x"]) as other:
         start_ray("graded", None)
         assert left.wait() == -signal.SIGKILL
         assert other.poll() is None  # not of Ray, although below a folder of that name

@@ -122,7 +122,7 @@ def _render_call(
     arguments: Any,
     ids: Sequence[str] = ("gymnast01",),
 ) -> str | None:
-    """Render calls and their results; None if any part is left out."""
+    """Render calls and their results; None if that is not supported or any part is left out."""
     function = {"name": _NAME, "arguments": arguments}
     turns: list[JsonObject] = [
         {
@@ -132,7 +132,11 @@ def _render_call(
         },
         *({"role": "tool", "tool_call_id": call_id, "content": "gymnastproberesult"} for call_id in ids),
     ]
-    text = _try_render(template, family.prepare([*question, *turns]), [DUMMY_TOOL])
+    try:
+        messages = family.prepare([*question, *turns])
+    except NotRenderable:  # a family with one call per turn
+        return None
+    text = _try_render(template, messages, [DUMMY_TOOL])
     if text is None or any(part not in text for part in (_NAME, _VALUE, "gymnastproberesult")):
         return None
     return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.checks.conformance import hostile_inputs
 from gymnast.checks.conformance.data_checks import with_output
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from gymnast.checks.conformance.subject import Subject
     from gymnast.types.json import JsonObject
+
+_UNKNOWN_TOOL: Final = "no_such_tool"
 
 
 async def check_bodies(subject: Subject, base: JsonObject) -> list[Problem]:
@@ -91,12 +93,14 @@ def _full_reward(subject: Subject) -> float | None:
 
 
 async def check_tools(subject: Subject, base: JsonObject) -> list[Problem]:
-    """An undeclared tool is a 404; the row's own tools answer bad arguments with a message, not a crash."""
+    """An undeclared tool is a 404 or a message that names it; the row's own tools answer bad arguments with a message."""
     problems: list[Problem] = []
-    unknown = await _call_tool(subject, base, "no_such_tool", {})
-    if unknown.status != 404 or unknown.failure is not None:
+    unknown = await _call_tool(subject, base, _UNKNOWN_TOOL, {})
+    is_message = unknown.status == 200 and _UNKNOWN_TOOL in str(unknown.body)
+    if not (unknown.status == 404 or is_message) or unknown.failure is not None:
         text = f"a call to a tool that does not exist returns {unknown}"
-        problems.append(Problem(text, f"{subject.instance}/no_such_tool", "return 404, which agents pass on"))
+        step = "return 404, which agents pass on, or a message that names the tool"
+        problems.append(Problem(text, f"{subject.instance}/{_UNKNOWN_TOOL}", step))
     missing: list[str] = []
     declared = _declared_tools(subject)
     for tool in declared:
