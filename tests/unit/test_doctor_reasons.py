@@ -57,7 +57,7 @@ FAULTS = {
     ),
     "a user's folder that is called like a server is no server": (
         (
-            'Traceback (most recent call last):\n  File "/home/me/vllm_study/store.py", line 3, in save\n'
+            'Traceback (most recent call last):\n  File "/srv/me/vllm_study/store.py", line 3, in save\n'
             "    cursor.execute(insert)\nsqlite3.OperationalError: table t has 4 columns but 3 values were supplied\n"
         ),
         ("data_unreadable", "data_schema"),

@@ -93,7 +93,7 @@ def _full_reward(subject: Subject) -> float | None:
 
 
 async def check_tools(subject: Subject, base: JsonObject) -> list[Problem]:
-    """An undeclared tool is a 404 or a message that names it; the row's own tools answer bad arguments with a message."""
+    """An undeclared tool is a 404 or a message that names it; bad arguments get a message, not a crash."""
     problems: list[Problem] = []
     unknown = await _call_tool(subject, base, _UNKNOWN_TOOL, {})
     is_message = unknown.status == 200 and _UNKNOWN_TOOL in str(unknown.body)
