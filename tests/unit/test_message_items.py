@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gymnast.wire.dialects.chat_requests import params_to_chat
-from gymnast.wire.validate import InvalidBody, validate_items, validate_params
+from gymnast.wire.validate import InvalidBody, validate_items, validate_params, validate_response
 
 TYPED: dict[str, Any] = {"type": "input_text", "text": "one"}
 SAMPLED: dict[str, Any] = {"type": "output_text", "text": "one", "annotations": []}
@@ -54,3 +54,14 @@ def test_an_assistant_turn_in_parts_reaches_a_chat_endpoint() -> None:
         ("user", "say one"),
         ("assistant", "one"),
     ]
+
+
+def test_a_part_of_a_reply_without_a_type_is_what_its_field_says() -> None:
+    parts = [{"text": "one", "annotations": []}, {"refusal": "no"}, SAMPLED]
+    message = {"type": "message", "id": "m", "content": parts}
+    body = {"id": "r", "created_at": 1.0, "model": "m", "object": "response", "output": [message]}
+    accepted = validate_response({**body, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []})
+    assert [part["type"] for part in accepted["output"][0]["content"]] == ["output_text", "refusal", "output_text"]  # type: ignore[typeddict-item]
+    for odd in ({"text": "one"}, {"annotations": []}, {"type": None, "text": "one", "annotations": []}, {}):
+        with pytest.raises(InvalidBody):
+            validate_items([{**message, "role": "assistant", "content": [odd]}])

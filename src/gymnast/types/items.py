@@ -79,7 +79,7 @@ InputPart: TypeAlias = Annotated[
 
 @_lenient
 class OutputText(TypedDict):
-    type: Literal["output_text"]
+    type: NotRequired[Literal["output_text"]]
     text: str
     annotations: list[JsonObject]
     logprobs: NotRequired[list[JsonObject] | None]
@@ -87,7 +87,7 @@ class OutputText(TypedDict):
 
 @_lenient
 class Refusal(TypedDict):
-    type: Literal["refusal"]
+    type: NotRequired[Literal["refusal"]]
     refusal: str
 
 
@@ -98,7 +98,17 @@ Content: TypeAlias = Annotated[
 
 _INPUT_TYPES: Final = frozenset({"input_text", "input_image", "input_file", "input_video"})
 
-OutputPart: TypeAlias = Annotated[OutputText | Refusal, Discriminator("type")]
+
+def output_part_type(part: Any) -> Any:
+    """The type of a part of an output message; one without a type is what its field says."""
+    if not isinstance(part, dict) or "type" in part:
+        return part.get("type") if isinstance(part, dict) else None
+    return "output_text" if "refusal" not in part else "refusal"
+
+
+OutputPart: TypeAlias = Annotated[
+    Annotated[OutputText, Tag("output_text")] | Annotated[Refusal, Tag("refusal")], Discriminator(output_part_type)
+]
 
 # --- items -----------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from gymnast.types.items import CreateParams, Item, Response
+from gymnast.types.items import CreateParams, Item, Response, output_part_type
 
 if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
@@ -87,6 +87,8 @@ def _complete_messages(items: list[JsonObject]) -> None:
         if item.get("type") == "message" and item.get("role", "assistant") == "assistant" and "id" in item:
             item.setdefault("role", "assistant")
             item.setdefault("status", "completed")
+            for part in item["content"] if isinstance(item["content"], list) else ():
+                part.setdefault("type", output_part_type(part))
 
 
 def _detail(kind: str, loc: tuple[str | int, ...], message: str, value: Any) -> JsonObject:
