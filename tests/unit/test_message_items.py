@@ -60,8 +60,13 @@ def test_a_part_of_a_reply_without_a_type_is_what_its_field_says() -> None:
     parts = [{"text": "one", "annotations": []}, {"refusal": "no"}, SAMPLED]
     message = {"type": "message", "id": "m", "content": parts}
     body = {"id": "r", "created_at": 1.0, "model": "m", "object": "response", "output": [message]}
-    accepted = validate_response({**body, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []})
-    assert [part["type"] for part in accepted["output"][0]["content"]] == ["output_text", "refusal", "output_text"]  # type: ignore[typeddict-item]
-    for odd in ({"text": "one"}, {"annotations": []}, {"type": None, "text": "one", "annotations": []}, {}):
-        with pytest.raises(InvalidBody):
-            validate_items([{**message, "role": "assistant", "content": [odd]}])
+    accepted: Any = validate_response({**body, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []})
+    assert [part["type"] for part in accepted["output"][0]["content"]] == ["output_text", "refusal", "output_text"]
+
+
+@pytest.mark.parametrize(
+    "part", [{"text": "one"}, {"annotations": []}, {"type": None, "text": "", "annotations": []}, {}]
+)
+def test_a_part_without_a_type_is_refused_if_its_fields_do_not_say_what_it_is(part: dict[str, Any]) -> None:
+    with pytest.raises(InvalidBody):
+        validate_items([{"type": "message", "role": "assistant", "id": "m", "content": [part]}])
