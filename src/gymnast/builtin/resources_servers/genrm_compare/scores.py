@@ -26,13 +26,17 @@ _KEYS: Final = Scores._fields
 def read_scores(text: str, defaults: Scores) -> Scores | None:
     """As NeMo Gym: the first object in a JSON fence, else the last object, that has a score; others are the defaults.
 
-    None if there is no such object, or a number in it is not finite.
+    None if there is no such object, or a number that counts is not finite: the ranking only breaks ties.
     """
     try:
         scores = _first_in_fences(text, defaults) or _last(text, defaults)
     except (ValueError, OverflowError, RecursionError):
         return None
-    return scores if scores is not None and all(map(math.isfinite, scores)) else None
+    if scores is None or not all(map(math.isfinite, scores[:2])):
+        return None
+    if math.isfinite(scores.ranking):
+        return scores
+    return scores._replace(ranking=defaults.ranking) if scores.score_1 != scores.score_2 else None
 
 
 def read_exact_scores(text: str) -> Scores | None:

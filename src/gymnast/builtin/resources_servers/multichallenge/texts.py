@@ -14,12 +14,16 @@ _THINKING: Final = ("think", "thinking")
 
 
 def last_message(output: Sequence[JsonObject]) -> str:
-    """The text of the last assistant message, its parts as lines, without thinking."""
+    """The text of the last assistant message, its parts as lines, without thinking.
+
+    Parts of an input have no text, as in NeMo Gym.
+    """
     for item in reversed(output):
         if item.get("type", "message") == "message" and item.get("role") == "assistant":
-            content = item.get("content")
-            parts = [content] if isinstance(content, str) else [part.get("text") for part in content or ()]
-            return remove_thinking("\n".join(part for part in parts if isinstance(part, str)).strip())
+            content = item.get("content") or ()
+            parts = [{"text": content}] if isinstance(content, str) else content
+            texts = [part.get("text") for part in parts if part.get("type") != "input_text"]
+            return remove_thinking("\n".join(text for text in texts if isinstance(text, str)).strip())
     return ""
 
 
