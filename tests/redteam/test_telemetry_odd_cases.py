@@ -13,6 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -376,9 +377,13 @@ def test_a_port_that_is_not_a_collector_is_said_once(reply: bytes) -> None:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            connection.recv(65536)
-            connection.sendall(reply)
-            connection.close()
+            with connection, suppress(OSError):
+                connection.settimeout(60)
+                connection.recv(65536)
+                connection.sendall(reply)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):  # closed with the rest of the request unread, it would be reset
+                    pass
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()

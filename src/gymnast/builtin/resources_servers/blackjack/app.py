@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from gymnast.kit import Attempt, EnvironmentSettings, ScoringSettings, Step, StepEnvironment, Task
 
@@ -22,8 +22,8 @@ class BlackjackSettings(ScoringSettings, EnvironmentSettings):
 
 
 class BlackjackTask(Task):
-    seed: Any = None
-    """A whole number makes the cards the same in every rollout of the row; otherwise they differ, as in NeMo Gym."""
+    seed: int | None = None
+    """Makes the cards the same in every rollout of the row; without it they differ, as in NeMo Gym."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Blackjack(StepEnvironment[BlackjackTask, Hand]):
     settings: BlackjackSettings
 
     async def reset(self, task: BlackjackTask) -> tuple[Hand, str | None]:
-        cards = random.Random(task.seed if isinstance(task.seed, int) else None)  # noqa: S311 - a game
+        cards = random.Random(task.seed)  # noqa: S311 - a game
         player = [cards.choice(_RANKS), cards.choice(_RANKS)]
         hand = Hand(cards, player, [cards.choice(_RANKS), cards.choice(_RANKS)])
         return hand, _describe_hand(hand)
