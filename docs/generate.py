@@ -237,7 +237,7 @@ def _comparison_table() -> list[str]:
         "  same for each reply here.",
         "",
         "Replies that differed were compared again after a change. Those that still differ: texts of errors that",
-        "depend on the version of Python or of a package, the language that was detected in a short text, a name with a",
+        "depend on the version of Python or of a package, the language detected in a short text, a name with a",
         "dotless i, a judge's message without a type, and a rubric with the weight null.",
         "",
         "| environment | replies compared | equal | with `strict`: compared | other reward, or refused |",
