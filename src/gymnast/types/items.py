@@ -101,9 +101,9 @@ _INPUT_TYPES: Final = frozenset({"input_text", "input_image", "input_file", "inp
 
 def output_part_type(part: Any) -> Any:
     """The type of a part of an output message; one without a type is what its field says."""
-    if not isinstance(part, dict) or "type" in part:
-        return part.get("type") if isinstance(part, dict) else None
-    return "output_text" if "refusal" not in part else "refusal"
+    if not isinstance(part, dict):
+        return None
+    return part.get("type", "refusal" if "refusal" in part else "output_text")
 
 
 OutputPart: TypeAlias = Annotated[

@@ -88,7 +88,8 @@ def _complete_messages(items: list[JsonObject]) -> None:
             item.setdefault("role", "assistant")
             item.setdefault("status", "completed")
             for part in item["content"] if isinstance(item["content"], list) else ():
-                part.setdefault("type", output_part_type(part))
+                if "type" not in part:
+                    part["type"] = output_part_type(part)
 
 
 def _detail(kind: str, loc: tuple[str | int, ...], message: str, value: Any) -> JsonObject:

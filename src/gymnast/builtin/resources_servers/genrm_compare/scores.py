@@ -26,7 +26,7 @@ _KEYS: Final = Scores._fields
 def read_scores(text: str, defaults: Scores) -> Scores | None:
     """As NeMo Gym: the first object in a JSON fence, else the last object, that has a score; others are the defaults.
 
-    None if there is no such object, or a number that counts is not finite: the ranking only breaks ties.
+    None without such an object, or if a number that counts is not finite. The ranking counts only in a tie.
     """
     try:
         scores = _first_in_fences(text, defaults) or _last(text, defaults)
