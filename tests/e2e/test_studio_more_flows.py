@@ -192,6 +192,36 @@ def test_going_back_leads_to_the_place_that_was_left(studio: Studio) -> None:
     wait_until(lambda: abs(studio.page.evaluate("scrollY") - left) < 5)
 
 
+@pytest.mark.parametrize("page", ["rollout", "task"])
+def test_a_note_outlives_what_arrives_while_it_is_typed(browser: Any, url: str, page: str) -> None:
+    """Replies are slow, so the stream of events announces itself before the first and asks for the page again."""
+    studio = Studio(browser.new_page(), url)
+    studio.page.evaluate(
+        """() => {
+          const real = window.fetch;
+          let asked = 0;
+          window.fetch = async (...request) => {
+            const delayMs = 500 * (asked += 1);
+            const reply = await real(...request);
+            await new Promise((wake) => setTimeout(wake, delayMs));
+            window.lastReply = Date.now();
+            return reply;
+          };
+        }"""
+    )
+    studio.go(page, run="a", task=1, **({"rollout": 1} if page == "rollout" else {}))
+    note = studio.page.get_by_label("Note", exact=True)
+    expect(note).to_have_count(1)
+    note.fill("a note of some length")
+    while studio.page.evaluate("Date.now() - window.lastReply") < 4000:
+        studio.page.wait_for_timeout(200)
+    expect(note).to_have_count(1)
+    expect(note).to_have_value("a note of some length")
+    expect(studio.at("button", has_text="Save note")).to_be_enabled()
+    studio.behaves()
+    studio.page.close()
+
+
 def test_labels_have_keys(studio: Studio, folder: Path) -> None:
     studio.go("rollout", run="b", task=1, rollout=1)
     label = studio.at(".labels button", has_text="reward hack")

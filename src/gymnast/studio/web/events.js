@@ -58,3 +58,23 @@ export function throttle(act, intervalMs, signal) {
     );
   };
 }
+
+// Runs one at a time. Calls that come meanwhile lead to one more run after it: what they announce may not be in it.
+export function queueOne(act) {
+  let running = null;
+  let isAsked = false;
+  return () => {
+    isAsked = true;
+    running ??= (async () => {
+      try {
+        while (isAsked) {
+          isAsked = false;
+          await act();
+        }
+      } finally {
+        running = null;
+      }
+    })();
+    return running;
+  };
+}

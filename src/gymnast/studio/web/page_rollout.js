@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { button, copyText, entry, link, make, refill, setChildren } from "./dom.js";
-import { follow, throttle } from "./events.js";
+import { follow, queueOne, throttle } from "./events.js";
 import { createAnnotation } from "./annotation.js";
 import { formatBytes, formatCost, formatCount, formatReward, formatSeconds, formatTime, isNumber, plural } from "./format.js";
 import { waterfall } from "./plots.js";
@@ -28,13 +28,17 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
   let view = params;
   let data = null;
   let annotation = null;
+  let isFullShown = false;
   const state = { isRaw: false, isFull: false, isUnfolded: true };
   const main = make("div", {});
   node.append(loading("Loading the rollout"));
 
-  async function load() {
+  const load = queueOne(async () => {
+    if (data && state.isFull === isFullShown) return;
+    const isFull = state.isFull;
     try {
-      data = await api.rollout(run, task, rollout, state.isFull, signal);
+      data = await api.rollout(run, task, rollout, isFull, signal);
+      isFullShown = isFull;
       paint();
     } catch (error) {
       if (signal.aborted) return;
@@ -45,7 +49,7 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
     } finally {
       document.documentElement.dataset.ready = "true";
     }
-  }
+  });
 
   // A rollout without a record may be in flight right now.
   async function waiting(error) {
@@ -117,7 +121,8 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
   }
 
   function paint() {
-    annotation = createAnnotation({ run, task, rollout, session, signal, title: "Label this rollout", current: data.annotations ?? [] });
+    // Made once: a note that is being typed outlives what is painted around it.
+    annotation ??= createAnnotation({ run, task, rollout, session, signal, title: "Label this rollout", current: data.annotations ?? [] });
     const aside = make(
       "aside",
       { "aria-label": "About this rollout", tabindex: "0" },
@@ -327,7 +332,7 @@ export function rolloutPage({ node, params, session, signal, setTrail, reload })
     act();
   };
   addEventListener("studio-key", keys, { signal });
-  const refresh = throttle(() => !data && load(), 1500, signal);
+  const refresh = throttle(load, 1500, signal);
   follow(
     [run],
     (name, own) => {

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { link, make, refill } from "./dom.js";
-import { follow, throttle } from "./events.js";
+import { follow, queueOne, throttle } from "./events.js";
 import { formatCount, formatInterval, formatNumber, formatReward, formatSeconds, isNumber } from "./format.js";
 import { createAnnotation } from "./annotation.js";
 import { intervalBar } from "./plots.js";
@@ -48,7 +48,7 @@ export function taskPage({ node, params, session, signal, setTrail, reload }) {
   node.append(loading("Loading the task"));
   let isShown = false;
 
-  async function load() {
+  const load = queueOne(async () => {
     try {
       const [rows, tasks] = await Promise.all([
         api.rollouts({ run, f: [`task=${task}`], size: MAX_ROWS }, signal),
@@ -65,7 +65,7 @@ export function taskPage({ node, params, session, signal, setTrail, reload }) {
     } finally {
       document.documentElement.dataset.ready = "true";
     }
-  }
+  });
 
   // What separates a good rollout from a bad one is the question most often asked of a task.
   function extremesLink(rows) {
