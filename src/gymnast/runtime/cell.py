@@ -129,7 +129,6 @@ class Address:
 
     host: str
     port: int
-    pid: int
 
     @property
     def url(self) -> str:
@@ -223,7 +222,7 @@ class Cell:
                 sock = self._sockets[instance.name] = bind_socket(host, port, what=instance.name, hint=hint)
                 self._stack.callback(sock.close)
             host, port = sock.getsockname()[:2]
-            self.addresses[instance.name] = Address(advertised_host(host), port, os.getpid())
+            self.addresses[instance.name] = Address(advertised_host(host), port)
 
     def _urls(self) -> dict[str, str]:
         """The URLs of all instances that can be reached from outside."""
@@ -255,7 +254,7 @@ class Cell:
             guarded = AccessGuard(InFlightTracker(app, instance.name), self.options.token)
             listener = await self._stack.enter_async_context(Listener(guarded, sock))
             self._listeners.append(listener)
-            self.addresses[instance.name] = Address(advertised_host(listener.host), listener.port, os.getpid())
+            self.addresses[instance.name] = Address(advertised_host(listener.host), listener.port)
 
     async def _start_hosted(self, entry: HostableClass, instance: Instance, context: ServerContext) -> AsgiApp:
         try:
@@ -279,7 +278,7 @@ class Cell:
         folder = self.options.log_dir or self._stack.enter_context(log_folder())
         for instance in instances:
             log = folder / f"{instance.name}.log"
-            child = Child(instance, log, on_death=self._child_died, on_restart=self._child_restarted)
+            child = Child(instance, log, on_death=self._child_died)
             self.children[instance.name] = child
             self._stack.push_async_callback(child.stop)
         async with _all_or_first_error() as group:
@@ -298,8 +297,7 @@ class Cell:
         host = instance.host or self.options.host
         spec = make_child_spec(instance, host, self.options)
         port = await child.launch(spec, self.options.cache_dir, self.options.say)
-        assert child.pid is not None
-        address = Address(advertised_host(host), port, child.pid)
+        address = Address(advertised_host(host), port)
         self.addresses[instance.name] = address
         self._transports[instance.name] = HttpTransport(address.url, self.http, token=self.options.token)
 
@@ -311,9 +309,10 @@ class Cell:
         kind = FailureKind.OUT_OF_MEMORY if child.was_oom_killed else FailureKind.INSTANCE_DIED
         return msgspec.structs.replace(detail, kind=kind, message=f"{child.last_death}; {detail.message}")
 
-    def _child_restarted(self, child: Child) -> None:
-        address = self.addresses[child.instance.name]
-        self.addresses[child.instance.name] = replace(address, pid=child.pid or 0)
+    def pid_of(self, name: str) -> int | None:
+        """The process that an instance runs in; a child's is another one after each restart."""
+        child = self.children.get(name)
+        return os.getpid() if child is None else child.pid
 
     def _child_died(self, child: Child) -> None:
         if self.options.on_child_death is not None:

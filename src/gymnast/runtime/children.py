@@ -1,8 +1,7 @@
 """Instances in child processes: started, connected to their peers, and restarted when they die.
 
 States of a child: launched (it has bound its port), up (it knows its peers and serves), restarting (at the same port,
-so that no peer needs a new address), dead (`MAX_RESTARTS` are used up), stopped. `on_death` is called for each death,
-`on_restart` each time it is up again.
+so that no peer needs a new address), dead (`MAX_RESTARTS` are used up), stopped. `on_death` is called for each death.
 """
 
 from __future__ import annotations
@@ -35,9 +34,7 @@ _FIRST_PAUSE_S: Final = 0.4
 class Child:
     """One instance in a child process. If it dies it is restarted on the same port, a few times."""
 
-    def __init__(
-        self, instance: Instance, log: Path, *, on_death: Callable[[Child], None], on_restart: Callable[[Child], None]
-    ) -> None:
+    def __init__(self, instance: Instance, log: Path, *, on_death: Callable[[Child], None]) -> None:
         self.instance = instance
         self.process = ControlledProcess(instance.name, log)
         self.port: int | None = None
@@ -48,7 +45,6 @@ class Child:
         self.was_oom_killed = False
         self._stopping = False
         self._on_death = on_death
-        self._on_restart = on_restart
         self._spec: ChildSpec | None = None
         self._python = sys.executable
         self._peers: dict[str, str] = {}
@@ -154,6 +150,5 @@ class Child:
                 self.last_death = f"{self.instance.name} could not be restarted: {error.what}"
                 continue
             self.is_up = True
-            self._on_restart(self)
             return True
         return False

@@ -86,10 +86,11 @@ def config_yaml(config: Config, cell: Cell, head: Address) -> str:
 
 def instance_rows(cell: Cell, started_at: float) -> list[JsonObject]:
     """One object per instance, in the contract's format."""
-    return [_row(instance, cell.addresses.get(instance.name), started_at) for instance in cell.instances]
+    return [_row(cell, instance, started_at) for instance in cell.instances]
 
 
-def _row(instance: Instance, address: Address | None, started_at: float) -> JsonObject:
+def _row(cell: Cell, instance: Instance, started_at: float) -> JsonObject:
+    address = cell.addresses.get(instance.name)
     remote = urlsplit(instance.url) if instance.url else None
     return {
         "config_path": instance.name,
@@ -97,7 +98,7 @@ def _row(instance: Instance, address: Address | None, started_at: float) -> Json
         "entrypoint": instance.entrypoint,
         "host": address.host if address else remote.hostname if remote else None,
         "name": instance.implementation,
-        "pid": address.pid if address else None,
+        "pid": cell.pid_of(instance.name) if address else None,
         "port": address.port if address else remote.port if remote else None,
         "process_name": instance.name,
         "server_type": instance.kind,

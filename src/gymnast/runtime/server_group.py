@@ -87,7 +87,7 @@ class ServerGroup:
         head = HeadServer(self.state, ServerContext(self.cell.calls, self.cell.http))
         app = AccessGuard(ServerApp(head), self.token)
         listener = await self._stack.enter_async_context(Listener(app, head_sock))
-        address = Address(advertised_host(listener.host), listener.port, os.getpid())
+        address = Address(advertised_host(listener.host), listener.port)
         self.head_url = address.url
         self.state.config_yaml = config_yaml(self._config, self.cell, address)
         self.state.instances = partial(instance_rows, self.cell, self.state.started_at)
