@@ -134,7 +134,9 @@ async def test_functions_are_called_and_their_values_come_back(sandbox: Sandbox)
     assert (await sandbox.call_function("class C:\n    def two(self, x): return x * 2", "C.two", [[4]])).results[
         0
     ].value == 8
-    assert (await sandbox.call_function("def f(): pass", "f", [])).results == ()
+    none = await sandbox.call_function("def f(): pass", "f", [])
+    assert none.results == ()
+    assert none.execution.ok
     missing = await sandbox.call_function("x = 1", "f", [[], []])
     assert [result.error for result in missing.results] == ["NameError: the code does not define 'f'"] * 2
 

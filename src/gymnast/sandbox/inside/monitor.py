@@ -96,6 +96,8 @@ class ProgramMonitor:
         knew them all could spend the time of one call on another.
         """
         deadline, answers = started + limits["wall_s"], 0
+        if not calls and "requests" in self.fds:
+            self._close("requests")  # nothing will be called: the program need not wait for it
         while True:
             reason = self._poll_once(limits, deadline)
             if reason or self._has_ended():
