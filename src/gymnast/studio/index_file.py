@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gymnast.studio.query_bits import Alternatives
 
-_VERSION: Final = 5
+_VERSION: Final = 6
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, lines INTEGER, columns BLOB, signatures BLOB);

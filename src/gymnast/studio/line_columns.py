@@ -45,6 +45,8 @@ MAX_FIELDS: Final = 60
 FAILED: Final = 1
 FINAL: Final = 2
 MASKED: Final = 4
+ESCAPED: Final = 8
+"""The searched text has characters that are escaped as numbers."""
 _SAMPLING: Final = ("temperature", "top_p", "max_output_tokens", "reasoning")
 _EPISODE: Final = ("terminated", "truncated")
 NUMBERS: Final = (
@@ -76,7 +78,7 @@ class Lines:
     """The length of each line."""
     output_bytes: Ints
     flags: NDArray[np.uint8]
-    """Bits: FAILED, FINAL, MASKED."""
+    """Bits: FAILED, FINAL, MASKED, ESCAPED."""
     numbers: dict[str, Floats]
     """NaN where a record has no number."""
     texts: TextLists
@@ -154,12 +156,14 @@ class _Records:
         return self._answers[name]
 
     def flags(self) -> NDArray[np.uint8]:
-        """FAILED, FINAL and MASKED."""
+        """FAILED, FINAL, MASKED and ESCAPED."""
         if self._is_failure:
             flags = [FAILED | FINAL * (value is True) for value in self._field(FAILURE_TERMINAL)]
         else:
             flags = [MASKED * (value is True) for value in self._field(MASK)]
-        return np.array(flags, np.uint8)
+        result = np.array(flags, np.uint8)
+        result[self.searched.escaped] |= ESCAPED
+        return result
 
     def numbers(self) -> dict[str, Floats]:
         """The built-in columns with numbers."""

@@ -46,16 +46,16 @@ class SearchedTexts:
         self._instructions = [own.instructions for own in params]
         self._outputs = [own.output for own in responses]
         self.output_sizes = list(map(len, self._outputs))
-        self.signatures = self._sign(whole, signer)
-        """One row each, also with the characters that escapes stand for."""
+        self.signatures, self.escaped = self._sign(whole, signer)
+        """One row each, also with the characters that escapes stand for, and which records have such."""
 
-    def _sign(self, whole: Batch | None, signer: Signer) -> NDArray[np.uint8]:
+    def _sign(self, whole: Batch | None, signer: Signer) -> tuple[NDArray[np.uint8], list[int]]:
         batch = whole if whole is not None and self._is_most_of(whole) else self._join(range(len(self._outputs)))
         signatures, escaped = signer.sign(batch)
         if escaped:
             decoded, _ = signer.sign(self._join(escaped, decode=True))
             signatures[escaped] |= decoded
-        return signatures
+        return signatures, escaped
 
     def _is_most_of(self, whole: Batch) -> bool:
         """Whether lines are little more than the searched texts: then the texts need not be copied out of them."""
