@@ -68,7 +68,7 @@ async def test_a_cancellation_beside_an_expiry_wins() -> None:
 
     task = asyncio.create_task(work())
     await entered.wait()
-    for deadline in list(clock._active):
+    for deadline in list(clock.active):
         deadline.expire()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -85,4 +85,4 @@ async def test_the_timer_rests_when_there_are_no_deadlines() -> None:
     with clock.deadline(5):
         await asyncio.sleep(0)
     await asyncio.sleep(0.12)
-    assert clock._timer is None
+    assert clock.timer is None

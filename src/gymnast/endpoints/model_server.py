@@ -12,10 +12,11 @@ import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import orjson
 
 from gymnast.config.server_settings import Settings
@@ -206,7 +207,8 @@ class Model(Server):
             return await self._message(require_object(request.body), ModelCall(request))
         except Exception as error:  # noqa: BLE001 - the boundary: Anthropic's clients expect their own error format
             reply = self.error_reply(request, error)
-            return reply if reply.ok else replace(reply, body=make_error_body(reply.status, error_text(reply)))
+            body = reply.body if reply.ok else make_error_body(reply.status, error_text(reply))
+            return msgspec.structs.replace(reply, body=body)
 
     async def _message(self, body: JsonObject, call: ModelCall) -> Reply:
         require_field(body, "messages")

@@ -37,7 +37,6 @@ class _Agent:
     open_since: float | None = None
     paused_until: float = 0.0
     is_probing: bool = False
-    given_up: str | None = None
 
 
 class CircuitBreaker:
@@ -46,6 +45,8 @@ class CircuitBreaker:
     def __init__(self, *, give_up_after_s: float) -> None:
         self._give_up_after_s = give_up_after_s
         self._agents: dict[str, _Agent] = {}
+        self._given_up: dict[str, str] = {}
+        """Agents that were given up, with the reason."""
 
     def record_scored(self, name: str) -> None:
         """A rollout of the agent was scored: whatever was down is up."""
@@ -65,24 +66,23 @@ class CircuitBreaker:
         if kind_named(detail.kind).recovery is Recovery.OUTAGE:
             agent.outages_in_a_row += 1
             if agent.outages_in_a_row >= _OPEN_AFTER:
-                self._open(agent, now)
+                self._open(name, agent, now)
         else:
             agent.outages_in_a_row = 0
             agent.open_since = None
-        agent.given_up = agent.given_up or _why_hopeless(name, agent)
+        if name not in self._given_up and (reason := _why_hopeless(name, agent)) is not None:
+            self._given_up[name] = reason
 
     def give_up(self, name: str, reason: str) -> None:
         """Start no more rollouts of the agent: the preflight has shown that none can succeed."""
-        self._agent(name).given_up = reason
+        self._given_up[name] = reason
 
     def may_start(self, name: str, now: float) -> bool:
         """Whether a rollout of the agent may start now. After a pause one may, as a probe."""
         agent = self._agents.get(name)
-        if agent is None:
-            return True
-        if agent.given_up is not None:
+        if name in self._given_up:
             return False
-        if agent.open_since is None:
+        if agent is None or agent.open_since is None:
             return True
         if now < agent.paused_until or agent.is_probing:
             return False
@@ -91,21 +91,28 @@ class CircuitBreaker:
 
     def give_up_reason(self, name: str) -> str | None:
         """Why the agent was given up, or None."""
-        agent = self._agents.get(name)
-        return agent.given_up if agent is not None else None
+        return self._given_up.get(name)
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether any agent was given up."""
+        return bool(self._given_up)
 
     def reasons(self) -> dict[str, str]:
         """Every agent that was given up, with the reason."""
-        return {name: agent.given_up for name, agent in self._agents.items() if agent.given_up is not None}
+        return dict(self._given_up)
 
     def open_for_s(self, now: float) -> dict[str, float]:
         """Agents whose breaker is open, and for how long it has been."""
         return {name: now - agent.open_since for name, agent in self._agents.items() if agent.open_since is not None}
 
     def _agent(self, name: str) -> _Agent:
-        return self._agents.setdefault(name, _Agent())
+        agent = self._agents.get(name)
+        if agent is None:
+            agent = self._agents[name] = _Agent()
+        return agent
 
-    def _open(self, agent: _Agent, now: float) -> None:
+    def _open(self, name: str, agent: _Agent, now: float) -> None:
         if agent.open_since is None:
             agent.open_since = now
         if now >= agent.paused_until:
@@ -114,7 +121,7 @@ class CircuitBreaker:
         if now - agent.open_since > self._give_up_after_s:
             where = agent.last.endpoint or agent.last.instance if agent.last else None
             what = agent.last.message if agent.last else ""
-            agent.given_up = f"{where} has been unreachable for {now - agent.open_since:.0f} s: {what}"
+            self._given_up[name] = f"{where} has been unreachable for {now - agent.open_since:.0f} s: {what}"
 
 
 def _why_hopeless(name: str, agent: _Agent) -> str | None:

@@ -312,8 +312,7 @@ class Engine:
         return not may_read and not self._backlog.may_continue
 
     def _all_given_up(self) -> bool:
-        reasons = self.circuit_breaker.reasons()
-        return bool(reasons) and self._only_agent in reasons
+        return self._only_agent is not None and self.circuit_breaker.give_up_reason(self._only_agent) is not None
 
     # --- ending ------------------------------------------------------------------------------------------------------
 

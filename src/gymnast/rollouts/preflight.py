@@ -71,7 +71,6 @@ class _Trial:
     suspicions: list[Suspicion]
     is_flying: bool = False
     refusals: int = 0
-    is_over: bool = False
 
 
 class Preflight:
@@ -80,22 +79,23 @@ class Preflight:
     def __init__(self, suspicions: Iterable[Suspicion] = ()) -> None:
         self._suspicions = tuple(suspicions)
         self._trials: dict[str, _Trial] = {}
-        self._pending: set[str] = set()
-        """The agents whose trial is not over."""
+        """Of agents whose trial is not over."""
+        self._passed: set[str] = set()
+        """Agents whose trial is over."""
 
     def may_start(self, agent: str) -> bool:
         """Whether a rollout of the agent may start: only one at a time during its trial."""
-        trial = self._trial(agent)
-        return trial.is_over or not trial.is_flying
+        return agent in self._passed or not self._trial(agent).is_flying
 
     def record_start(self, agent: str) -> None:
-        self._trial(agent).is_flying = True
+        if agent not in self._passed:
+            self._trial(agent).is_flying = True
 
     def record_outcome(self, agent: str, outcome: Outcome) -> str | None:
         """Why no other rollout of the agent can succeed, or None."""
-        trial = self._trial(agent)
-        if trial.is_over:
+        if agent in self._passed:
             return None
+        trial = self._trial(agent)
         trial.is_flying = False
         for suspicion in trial.suspicions:
             if suspicion.is_confirmed_by(outcome):
@@ -107,7 +107,9 @@ class Preflight:
 
     def review(self, items: Iterable[WorkItem], now: float) -> None:
         """End the trials of agents whose first rollout got an answer, or takes long."""
-        for item in items if self._pending else ():
+        for item in items if self._trials else ():
+            if item.agent in self._passed:
+                continue
             trial = self._trial(item.agent)
             usage = item.progress.usage_counter
             has_answer = usage is not None and usage.calls > usage.failed_calls
@@ -116,12 +118,11 @@ class Preflight:
                 self._end(item.agent)
 
     def _end(self, agent: str) -> None:
-        self._trials[agent].is_over = True
-        self._pending.discard(agent)
+        self._passed.add(agent)
+        self._trials.pop(agent, None)
 
     def _trial(self, agent: str) -> _Trial:
         if agent not in self._trials:
-            self._pending.add(agent)
             self._trials[agent] = _Trial([suspicion for suspicion in self._suspicions if agent in suspicion.agents])
         return self._trials[agent]
 

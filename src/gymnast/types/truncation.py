@@ -44,6 +44,8 @@ _REASONS: Final[Mapping[Any, Truncation | None]] = {
 }
 """Other reasons, including `max_output_tokens`, are about length."""
 _OUTPUT: Final = "function_call_output"
+_MAPPING: Final = (dict, Mapping)
+"""Nearly all are dicts, which is checked much faster."""
 
 
 class _Item(msgspec.Struct):
@@ -56,10 +58,10 @@ _ITEMS: Final = msgspec.json.Decoder(list[_Item])
 def truncation_of(record: Mapping[str, Any]) -> Truncation | None:
     """What truncated the rollout of a record, or None."""
     response = record.get("response")
-    if not isinstance(response, Mapping):
+    if not isinstance(response, _MAPPING):
         response = {}
     output = response.get("output")
-    types = [item.get("type") for item in output if isinstance(item, Mapping)] if isinstance(output, list) else []
+    types = [item.get("type") for item in output if isinstance(item, _MAPPING)] if isinstance(output, list) else []
     return (
         truncation_of_reason(response.get("incomplete_details"))
         or truncation_of_episode(record.get("terminated"), record.get("truncated"))
@@ -69,7 +71,7 @@ def truncation_of(record: Mapping[str, Any]) -> Truncation | None:
 
 def truncation_of_reason(incomplete_details: Any) -> Truncation | None:
     """What the `incomplete_details` of a response say."""
-    if not isinstance(incomplete_details, Mapping) or not incomplete_details:
+    if not incomplete_details or not isinstance(incomplete_details, _MAPPING):
         return None
     reason = incomplete_details.get("reason")
     return _REASONS.get(reason, Truncation.LENGTH) if isinstance(reason, str) else Truncation.LENGTH

@@ -7,8 +7,10 @@ and the cookies of each instance.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
 
 from gymnast.errors import CallError, suggest
 from gymnast.types.failure import FailureDetail, FailureKind, Stage
@@ -18,12 +20,12 @@ from gymnast.wire.deadline import DeadlineClock
 from gymnast.wire.endpoint_errors import with_cause
 from gymnast.wire.http_connection import ReplyTooLargeError, TransportError
 from gymnast.wire.message import EMPTY, Reply, Request
+from gymnast.wire.progress import AttemptProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable
 
     from gymnast.wire.boundary import BoundaryLog
-    from gymnast.wire.progress import AttemptProgress
 
 DEFAULT_TIMEOUT_S: Final = 600.0
 
@@ -39,17 +41,16 @@ class Transport(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(msgspec.Struct):
     """What the calls of one attempt share."""
 
     rollout_id: str | None = None
     progress: AttemptProgress | None = None
-    inherited: dict[str, str] = field(default_factory=dict)
+    inherited: dict[str, str] = {}
     """Cookies from our client, forwarded to every instance as the contract requires."""
-    jars: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    jars: dict[str, Mapping[str, str]] = {}
     """The latest cookies of each instance."""
-    headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    headers: Mapping[str, str] = EMPTY
     """Sent with every call."""
 
     def cookies_for(self, instance: str) -> Mapping[str, str]:

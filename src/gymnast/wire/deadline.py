@@ -21,38 +21,34 @@ RESOLUTION_S: Final = 0.05
 class DeadlineClock:
     """Watches the deadlines of one event loop; its timer runs only while a deadline is active."""
 
-    __slots__ = ("_active", "_loop", "_timer")
+    __slots__ = ("active", "loop", "timer")
 
     def __init__(self) -> None:
-        self._active: set[Deadline] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self.active: set[Deadline] = set()
+        """Those whose blocks are running. The first one starts the timer."""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Kept from the first deadline on: asyncio makes a system call on each lookup."""
+        self.timer: asyncio.TimerHandle | None = None
 
     def deadline(self, seconds: float) -> Deadline:
         """A deadline `seconds` after its block is entered."""
         return Deadline(self, seconds)
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of this clock, cached: asyncio makes a system call on each lookup."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        return self._loop
-
-    def add(self, deadline: Deadline) -> None:
-        self._active.add(deadline)
-        if self._timer is None:
-            self._timer = self.loop.call_later(RESOLUTION_S, self._tick)
-
-    def remove(self, deadline: Deadline) -> None:
-        self._active.discard(deadline)
+    def start(self) -> asyncio.AbstractEventLoop:
+        """Start the timer, unless it runs."""
+        self.loop = self.loop or asyncio.get_running_loop()
+        if self.timer is None:
+            self.timer = self.loop.call_later(RESOLUTION_S, self._tick)
+        return self.loop
 
     def _tick(self) -> None:
         now = time.monotonic()
-        for deadline in [candidate for candidate in self._active if candidate.at <= now]:
-            self._active.discard(deadline)
+        for deadline in [candidate for candidate in self.active if candidate.at <= now]:
+            self.active.discard(deadline)
             deadline.expire()
-        self._timer = self.loop.call_later(RESOLUTION_S, self._tick) if self._active else None
+        self.timer = None
+        if self.active:
+            self.start()
 
 
 class Deadline:
@@ -65,19 +61,20 @@ class Deadline:
         self._seconds = seconds
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task(self._clock.loop)
+        clock = self._clock
+        task = asyncio.current_task(clock.start() if clock.timer is None else clock.loop)
         assert task is not None, "a deadline needs a running task"
         self._task = task
         self._expired = False
         self._cancelling = task.cancelling()
         self.at = time.monotonic() + self._seconds
-        self._clock.add(self)
+        clock.active.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._clock.remove(self)
+        self._clock.active.discard(self)
         # Only we cancelled the task: the await took too long.
         if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError(f"not done within {self._seconds:g} s") from error

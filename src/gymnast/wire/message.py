@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
+
+import msgspec
 
 from gymnast.types.encoding import encode_json, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gymnast.types.failure import FailureDetail
-    from gymnast.wire.progress import AttemptProgress
-
+from gymnast.types.failure import FailureDetail
+from gymnast.wire.progress import AttemptProgress
 
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-def _empty() -> Mapping[str, str]:
-    return EMPTY
 
 
 class PlainText(str):
@@ -37,15 +30,14 @@ class EventStream(PlainText):
     content_type = b"text/event-stream; charset=utf-8"
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """A call to a server. `body` is decoded JSON."""
 
     method: str
     path: str
     body: Any = None
-    cookies: Mapping[str, str] = field(default_factory=_empty)
-    headers: Mapping[str, str] = field(default_factory=_empty)
+    cookies: Mapping[str, str] = EMPTY
+    headers: Mapping[str, str] = EMPTY
     rollout_id: str | None = None
     progress: AttemptProgress | None = None
     """The progress and usage of the attempt. Over HTTP each request has its own."""
@@ -64,14 +56,13 @@ class Request:
         return session_id
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """A server's reply. `failure` is the structured form of an error body; `raw` the bytes a transport received."""
 
     status: int = 200
     body: Any = None
-    cookies: Mapping[str, str] = field(default_factory=_empty)
-    headers: Mapping[str, str] = field(default_factory=_empty)
+    cookies: Mapping[str, str] = EMPTY
+    headers: Mapping[str, str] = EMPTY
     failure: FailureDetail | None = None
     raw: bytes | None = None
 

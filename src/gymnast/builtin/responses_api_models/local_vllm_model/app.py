@@ -120,7 +120,8 @@ class LocalVLLMModel(Delegate):
         reply = await super().handle(request)
         if reply.failure is None or self.server_group is None:
             return reply
-        return replace(reply, failure=self.server_group.explain(reply.failure))
+        reply.failure = self.server_group.explain(reply.failure)
+        return reply
 
     async def _inner_config(self, _: Request) -> JsonObject:
         if self._inner is None:
