@@ -20,7 +20,7 @@ export RAY_worker_niceness := 0
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers axe test-crash test-cluster test-vllm test-trackers test-harnesses test-train test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-trackers lock-train lock-verl clean
+.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers axe test-crash test-cluster test-slurm test-ray test-vllm test-trackers test-harnesses test-train test-trl test-verl test-learning test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-trackers lock-train lock-verl clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -50,10 +50,14 @@ axe:  # finds what people with other needs stumble over in web pages; without np
 test-crash: $(VENV)/.dev  ## kill everything at random moments and resume; SCHEDULES=200 takes some 20 minutes
 	GYMNAST_CRASH_SCHEDULES=$(SCHEDULES) $(PYTEST) tests/crash
 
-test-cluster: $(VENV)/.dev $(RAY_VENV)/.ready  ## real Slurm (as root; Debian's packages are installed if missing), sshd on loopback, a network file system, real Ray, storms
+test-cluster: test-slurm test-ray  ## real Slurm (as root; Debian's packages are installed if missing), sshd on loopback, a network file system, real Ray, storms
+
+test-slurm: $(VENV)/.dev  # the first part of test-cluster
 	@for one in sshd shellcheck faketime glusterfsd; do command -v $$one >/dev/null || missing=yes; done; [ -z "$$missing" ] || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends openssh-server shellcheck faketime glusterfs-server; } >/dev/null || true
 	$(PYTEST) tests/cluster tests/integration/test_slurm_scripts.py
+
+test-ray: $(RAY_VENV)/.ready  # the second
 	$(RAY_VENV)/bin/pytest $(PYTEST_OPTIONS) tests/cluster/test_ray.py
 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.ready  ## real vLLM on CPU; installs 3 GB once, then takes some 10 minutes on two cores
@@ -65,9 +69,15 @@ test-trackers: $(TRACKERS_VENV)/.ready  ## real wandb (offline), MLflow on SQLit
 test-harnesses: $(VENV)/.dev $(HARNESSES)/.ready  ## real programs as agents: Claude Code, Codex, OpenHands, mini-swe-agent, Pydantic AI, LangGraph, smolagents; installs 3 GB once
 	GYMNAST_HARNESSES=$(HARNESSES) $(PYTEST) tests/harnesses
 
-test-train: $(TRAIN_VENV)/.ready $(VERL_VENV)/.ready  ## real torch, TRL, verl, TransferQueue and Ray on CPU, then a policy that learns; installs 4 GB once
+test-train: test-trl test-verl test-learning  ## real torch, TRL, verl, TransferQueue and Ray on CPU, then a policy that learns; installs 4 GB once
+
+test-trl: $(TRAIN_VENV)/.ready  # the first part of test-train
 	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train tests/e2e/test_train_kills.py -m "not learning" --ignore-glob="*/test_verl_*"
+
+test-verl: $(VERL_VENV)/.ready  # the second
 	$(VERL_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train/test_verl_*.py -m "not loops"
+
+test-learning: $(TRAIN_VENV)/.ready  # the third
 	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train -m learning --ignore-glob="*/test_verl_*"
 
 test-train-loops: $(VERL_VENV)/.ready  ## the rest of verl's own training loops: resumed, with dying servers, filtered groups, every recipe, two of them on Slurm (as root); some 25 minutes on two cores

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import socket
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -38,6 +39,7 @@ _NAMESPACE: Final = "gymnast"
 _CONNECT_S: Final = 10.0
 _SILENT_S: Final = 4 * TOUCH_INTERVAL_S
 _FIRST_ACTOR_S: Final = 30.0
+_LOOKUPS: Final = 10
 """How long a submit waits for the first actor to start, or for Ray to say why none can."""
 
 
@@ -93,7 +95,7 @@ class RayExecutor:
         if silent:
             with _connect(submission.details["address"] or None) as ray:
                 alive = {str(node["NodeID"]) for node in ray.nodes() if node["Alive"]}
-                has_actor = {worker: _get_actor(ray, _job(submission, worker)) is not None for worker in silent}
+                has_actor = {worker: get_actor(ray, _job(submission, worker)) is not None for worker in silent}
             for worker in silent:
                 job = _job(submission, worker)
                 views[worker] = _view_silent(folder, worker, job, alive, has_actor=has_actor[worker])
@@ -106,7 +108,7 @@ class RayExecutor:
         folder.request_stop(workers)
         with _connect(submission.details["address"] or None) as ray:
             for worker in workers:
-                actor = _get_actor(ray, _job(submission, worker))
+                actor = get_actor(ray, _job(submission, worker))
                 if actor is not None and folder.read(worker) is None:
                     ray.kill(actor, no_restart=True)  # still queued: it would not see the request
 
@@ -190,11 +192,20 @@ def _job(submission: Submission, worker: int) -> str:
     return f"{submission.jobs[0]}_{worker}"
 
 
-def _get_actor(ray: Any, name: str) -> Any | None:
-    try:
-        return ray.get_actor(name, namespace=_NAMESPACE)
-    except ValueError:
-        return None
+def get_actor(ray: Any, name: str, pause_s: float = 0.2) -> Any | None:
+    """An actor by its name, or None if it has ended.
+
+    Of one that is about to end, Ray may have the name although its class is already forgotten, and says so in an
+    assertion. A moment later both are gone.
+    """
+    for _ in range(_LOOKUPS):
+        try:
+            return ray.get_actor(name, namespace=_NAMESPACE)
+        except ValueError:
+            return None
+        except AssertionError:
+            time.sleep(pause_s)
+    return None
 
 
 @contextmanager
