@@ -48,6 +48,9 @@ SEARCHES = {
     "accents": "BRÜCKE",
     "cyrillic": "привет",
     "short word": "qui",
+    "two letters": "xo",
+    "one sign": "~",
+    "short word, no hit": "zqj",
     "every record": "word",
 }
 missed: list[str] = []
