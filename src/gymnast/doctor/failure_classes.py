@@ -90,7 +90,7 @@ OWN: Final = {
     ),
     "offline_mode": FailureClass(
         Layer.CONFIG,
-        "a file is not in the local cache, and offline mode forbids to download it",
+        "a file is not in the local cache, and offline mode prevents the download",
         "HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE or a similar setting is on where the program runs",
         "download it to the cache first (huggingface-cli download NAME), or unset the variable",
     ),

@@ -118,7 +118,11 @@ def _read_rows(plan: Path, keys: set[str]) -> dict[str, dict[str, Any]]:
 
 def _checks(sample: list[Rollout], manifest: Manifest | None, agent: str) -> Iterator[RewardCheck]:
     yield _share_check(
-        "rollouts_foreign", sample, transcripts.differs_from_plan, _HALF, "have another prompt than their planned row"
+        "rollouts_foreign",
+        sample,
+        transcripts.differs_from_plan,
+        _HALF,
+        "have a different prompt from their planned row",
     )
     yield from _row_checks(sample, manifest, agent)
     for name, limit, test, words in _BEHAVIORS:
@@ -138,7 +142,7 @@ def _checks(sample: list[Rollout], manifest: Manifest | None, agent: str) -> Ite
         sample,
         transcripts.has_no_extraction,
         _MOST,
-        "have a text from which the verifier extracted nothing",
+        "have text, but the verifier extracted nothing from it",
         is_direct=False,
     )
     yield label_check(sample)

@@ -25,7 +25,7 @@ _EXPLAINS: Final = frozenset(
 def policy_ended(facts: Facts) -> Finding | None:
     """The policy server in a job ended before the worker did."""
     deaths = [death for death in facts.logs.deaths if death.component == _POLICY]
-    what = "the job's policy server ended before the job's work"
+    what = "the job's policy server ended before its workers had finished"
     return _finding(facts, deaths, "engine_dead", Layer.MODEL_SERVING, what)
 
 
@@ -33,7 +33,7 @@ def policy_ended(facts: Facts) -> Finding | None:
 def component_ended(facts: Facts) -> Finding | None:
     """A component of a job ended before the worker did."""
     deaths = [death for death in facts.logs.deaths if death.component != _POLICY]
-    what = f"{deaths[0].component}, a component of the job, ended before the job's work" if deaths else ""
+    what = f"{deaths[0].component}, a component of the job, ended before its workers had finished" if deaths else ""
     return _finding(facts, deaths, "process_crashed", Layer.INFRA, what)
 
 

@@ -114,7 +114,7 @@ def unplanned_records(run: RunFacts, records: RecordFacts) -> Finding | None:
     return Finding(
         "unplanned_records",
         _LAYER,
-        f"{records.unplanned} records are of rollouts that were not planned",
+        f"{records.unplanned} records belong to rollouts that were not planned",
         "output and materialized inputs are from different runs",
         "restore matching files of one run, or choose another --output",
         (Evidence("records without a planned row", str(run.output), count=records.unplanned),),

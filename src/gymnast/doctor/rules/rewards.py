@@ -59,7 +59,7 @@ class Hypothesis:
 _SHOW: Final = "gymnast report {run} --show {key}"
 HYPOTHESES: Final = (
     Hypothesis(
-        *("rollouts_foreign", Layer.CACHE_RESUME, 55, "the rollouts belong to other inputs than the plan's"),
+        *("rollouts_foreign", Layer.CACHE_RESUME, 55, "the rollouts were made from other inputs than the planned ones"),
         "records and plan share their indices, but not their prompts: the output is of another run or another input "
         "file",
         "collect these inputs into a new --output, or put back the input file that the rollouts were made from",
@@ -164,7 +164,7 @@ HYPOTHESES: Final = (
         *("verifier_constant", Layer.VERIFIER, 39, "the verifier gives every answer the same reward"),
         "{environment} does not tell a correct answer from a wrong one: verify() returns a constant or a default",
         "fix verify() (gymnast check env {environment}); then gymnast reverify {run} scores the rollouts again",
-        "All rewards have one other value, also those of a correct and a wrong answer.",
+        "All rewards are equal and not 1, and a correct and a wrong answer get the same one as well.",
     ),
     Hypothesis(
         *(

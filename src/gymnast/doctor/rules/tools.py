@@ -52,7 +52,7 @@ def tool_arguments(facts: Facts) -> Finding | None:
         Layer.MODEL_SERVING,
         f"in {records.bad_arguments} of {records.scored} rollouts the arguments of a tool call are not JSON",
         "the tool-call parser of the endpoint is for another model family, responses are truncated, or the model "
-        "is not able to",
+        "cannot write valid JSON",
         "make the endpoint parse calls as its model writes them (vLLM: --tool-call-parser); gymnast check "
         "endpoint URL --require tools_auto shows one",
         (
