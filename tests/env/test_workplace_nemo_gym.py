@@ -14,7 +14,7 @@ from gymnast.builtin.resources_servers.workplace_assistant.app import (
     WorkplaceAssistant,
     WorkplaceSettings,
 )
-from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_patterns import find_problem
+from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_patterns import compile_pattern, find_problem
 from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_sorting import sort_descending
 from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_times import read_time
 from tests.env.workplace import MAIL, NAME, Desk, delete, row_with, send
@@ -129,3 +129,18 @@ def test_values_that_are_not_times(value: Any) -> None:
 def test_equal_times_keep_their_order_in_short_lists_only(others: int, order: list[int]) -> None:
     values = [(number, -1) for number in range(others)] + [(others, number) for number in range(3)]
     assert [number for _, number in sort_descending(values, key=lambda value: value[0])[:3]] == order
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "is_found"),
+    [
+        ("ad\u0131", "nadia@x.example", False),
+        ("ad\u0130", "nadia@x.example", False),
+        ("ad\u0131", "ad\u0131n", True),
+        ("ADI", "nadia@x.example", True),
+        ("\u017fun", "Sun", True),
+        ("\u212aim", "kim", True),
+    ],
+)
+def test_letters_in_another_case_are_those_of_re2(pattern: str, text: str, is_found: bool) -> None:  # noqa: FBT001
+    assert (compile_pattern(pattern, python=False)(text) is not None) == is_found

@@ -108,8 +108,13 @@ def _escape_problem(pattern: str, position: int) -> str | None:
 
 
 def _as_python(pattern: str) -> str:
-    """The same pattern for Python: an open `{,2}` is text, `\\z` is the end, a group's name has a P."""
+    """The same pattern for Python: an open `{,2}` is text, `\\z` is the end, a group's name has a P.
+
+    To Python, a dotless or a dotted i is an i in another case.
+    """
     text = re.sub(r"\{(?=,\d*\})", r"\\{", pattern)
     text = re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1\\Z", text)
     text = re.sub(r"([\^$])[*+?]", r"(?:)", text)
+    if "[" not in text:
+        text = re.sub("[\u0130\u0131]", r"(?-i:\g<0>)", text)
     return re.sub(r"\(\?<(?=\w)", "(?P<", text)
