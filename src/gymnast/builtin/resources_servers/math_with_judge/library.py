@@ -6,14 +6,19 @@ Importing this takes a second or more, so only workers do, before their first co
 from __future__ import annotations
 
 import logging
+import re
 from functools import lru_cache
 from typing import Any, Final, Literal
 
 import math_verify  # type: ignore[import-untyped]
 
 from gymnast.builtin.cpu_time import OutOfTimeError, cpu_time
+from gymnast.kit import last_boxed
 
 _MAX_SHOWN: Final = 4096
+_WITH_BASE: Final = re.compile(r"(?<![\w.\\])([0-9A-Za-z]+)_(?:(\d)|\{\s*\(?\s*(\d{1,2})\s*\)?\s*\})")
+"""A number and its base, as in `4210_5` and `AC7_{16}`."""
+_LAST_DOT: Final = re.compile(r"(?<=\d)\.(?=\s*\})")
 Scoring = Literal["nemo_gym", "strict"]
 
 
@@ -31,12 +36,25 @@ def score(expected: str, text: str, cpu_s: float, scoring: Scoring) -> dict[str,
 
 
 def _compare(expected: str, text: str) -> dict[str, Any]:
-    expected_values, answers = _parse_expected(expected), _parse(text, _ANY)
+    expected = strip_delimiters(expected)
+    expected_values, answers = _parse_expected(expected), _parse(_LAST_DOT.sub("", text), _ANY)
     correct = next(
         (answer for answer in answers if math_verify.verify(list(expected_values), answer, timeout_seconds=None)), None
     )
+    if correct is not None and _has_other_base(expected, text):
+        correct = None
     extracted = correct if correct is not None else next(iter(answers), None)
     return {"reward": float(correct is not None), "extracted": _to_text(extracted), "ran_out": False}
+
+
+def _has_other_base(expected: str, text: str) -> bool:
+    """Whether the answer is the expected number with another base. math-verify ignores bases."""
+    wanted = _WITH_BASE.fullmatch(expected.strip())
+    if wanted is None:
+        return False
+    numbers = _WITH_BASE.findall(last_boxed(text) or text)
+    bases = [digit or digits for number, digit, digits in numbers if number.upper() == wanted[1].upper()]
+    return bool(bases) and bases[-1] != (wanted[2] or wanted[3])
 
 
 def _compare_as_nemo_gym(expected: str, text: str) -> dict[str, Any]:
