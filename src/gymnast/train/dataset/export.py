@@ -480,8 +480,10 @@ def _read_earlier(request: ExportRequest) -> JsonObject | None:
 
 
 def _nothing_left(counts: JsonObject) -> UserError:
-    reasons = {**counts["left_out"], **{f"failed ({kind})": count for kind, count in counts["failed"].items()}}
-    listed = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
-    what = f"no row is left to export: {listed}" if listed else "the run has no scored rollouts"
+    failed = {f"failed ({kind})": count for kind, count in counts["failed"].items()}
+    listed = ", ".join(f"{reason} {count}" for reason, count in (counts["left_out"] | failed).items())
+    if not counts["left_out"]:
+        what = "the run has no scored rollouts" + (f": {listed}" if listed else "")
+        return UserError(what, next="see why: gymnast doctor RUN; then collect it again with --resume --retry-failed")
     hint = "relax the filters (--include-truncated, --where, --margin, …)"
-    return UserError(what, next=hint)
+    return UserError(f"no row is left to export: {listed}", next=hint)

@@ -19,6 +19,7 @@ Pairs = Literal["one", "all"]
 TIES: Final = ("first", "shortest", "longest")
 PAIRS: Final = ("one", "all")
 _SHARE_DIGITS: Final = 1 << 53
+_EXAMPLE: Final = "example: --splits train=0.9,test=0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,15 @@ def parse_splits(text: str) -> dict[str, float]:
             value = float(share)
         except ValueError:
             value = -1.0
-        if not name.isidentifier() or not 0 < value <= 1 or name in splits:
-            raise UserError(f"--splits: cannot read '{part.strip()}'", next="example: --splits train=0.9,test=0.1")
+        if name in splits:
+            raise UserError(f"--splits: '{name}' is given twice", next=_EXAMPLE)
+        if not name.isidentifier() or not 0 < value <= 1:
+            expected = "expected a name and a share between 0 and 1"
+            raise UserError(f"--splits: {expected}, got '{part.strip()}'", next=_EXAMPLE)
         splits[name] = value
     if abs(sum(splits.values()) - 1) > 1e-6:
         total = sum(splits.values())
-        raise UserError(f"--splits: the shares add up to {total:g}, not 1", next="example: train=0.9,test=0.1")
+        raise UserError(f"--splits: the shares add up to {total:g}, not 1", next=_EXAMPLE)
     return splits
 
 
