@@ -40,6 +40,8 @@ _CONNECT_S: Final = 10.0
 _SILENT_S: Final = 4 * TOUCH_INTERVAL_S
 _FIRST_ACTOR_S: Final = 30.0
 _LOOKUPS: Final = 10
+_CLIENT: Final = "ray://"
+_CLIENT_TRIES: Final = 3
 """How long a submit waits for the first actor to start, or for Ray to say why none can."""
 
 
@@ -221,7 +223,7 @@ def _connect(address: str | None) -> Iterator[Any]:
         return
     try:
         _check_reachable(address)
-        ray.init(address or "auto", namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+        init_ray(ray, address or "auto")
     except Exception as error:
         where = f"the Ray cluster at {address}" if address else "a Ray cluster that this node belongs to"
         next_step = "name it (ray://HOST:10001), or start one: ray start --head"
@@ -232,9 +234,25 @@ def _connect(address: str | None) -> Iterator[Any]:
         ray.shutdown()
 
 
+def init_ray(ray: Any, address: str) -> None:
+    """Connect. A client's part of the head may take longer to start than the head waits, so that is tried again."""
+    for left in reversed(range(_CLIENT_TRIES)):
+        try:
+            ray.init(address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:
+            if not address.startswith(_CLIENT):
+                raise
+            # Ray stays in client mode otherwise, and this process could connect to no other cluster.
+            import_module("ray.util.client").ray.disconnect()
+            if not left or not isinstance(error, ConnectionAbortedError):
+                raise
+        else:
+            return
+
+
 def _check_reachable(address: str | None) -> None:
     """Raise OSError immediately if no server listens there; Ray itself would try for minutes."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    host, _, port = (address or "").removeprefix(_CLIENT).rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), _CONNECT_S).close()
 
