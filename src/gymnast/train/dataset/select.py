@@ -110,7 +110,7 @@ def parse_splits(text: str) -> dict[str, float]:
         except ValueError:
             value = -1.0
         if name in splits:
-            raise UserError(f"--splits: '{name}' is given twice", next=_EXAMPLE)
+            raise UserError(f"--splits: '{name}' is named twice", next=_EXAMPLE)
         if not name.isidentifier() or not 0 < value <= 1:
             expected = "expected a name and a share between 0 and 1"
             raise UserError(f"--splits: {expected}, got '{part.strip()}'", next=_EXAMPLE)
