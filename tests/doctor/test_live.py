@@ -123,12 +123,13 @@ def posting(url: str, body: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-def _doctor_until(lab: Lab, wanted: str, *arguments: str) -> dict[str, Any]:
+def _doctor_until(lab: Lab, wanted: str, *arguments: str, naming: str = "") -> dict[str, Any]:
     """Doctor's answer once it has this finding first; the last one where that does not come."""
     deadline = time.monotonic() + 300
     while True:
         _, report = lab.doctor(*arguments)
-        if (report["findings"] and report["findings"][0]["id"] == wanted) or time.monotonic() > deadline:
+        is_wanted = bool(report["findings"]) and report["findings"][0]["id"] == wanted
+        if (is_wanted and naming in json.dumps(report["stuck"])) or time.monotonic() > deadline:
             return report
         time.sleep(0.2)
 
@@ -145,7 +146,9 @@ def test_what_is_stuck_in_a_serve_is_named_with_its_stage_endpoint_and_stack(lab
             serving(lab.folder, "-e", "mcqa", *model, setting, "--endpoint-timeout", "0") as served,
             posting(f"{served.url('mcqa_simple_agent')}/run", row),
         ):
-            report = _doctor_until(lab, "stuck", "--head", served.head, "--live", "--stuck-after", "0.5")
+            # The model server's own wait starts a moment after the agent's, so it is also stuck a moment later.
+            live = ("--head", served.head, "--live", "--stuck-after", "0.5")
+            report = _doctor_until(lab, "stuck", *live, naming=policy.url)
     first = report["findings"][0]
     assert (first["id"], first["layer"]) == ("stuck", "model_serving"), first
     assert "policy_model" in first["symptom"]
