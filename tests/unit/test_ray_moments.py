@@ -51,7 +51,7 @@ REFUSED = ConnectionError("ray client connection timeout")
     [
         ("ray://head:10001", [None], None, 0),
         ("ray://head:10001", [ABORTED, None], None, 1),
-        ("ray://head:10001", [ABORTED] * 3, ABORTED, 3),
+        ("ray://head:10001", [ABORTED] * 5, ABORTED, 5),
         ("ray://head:10001", [REFUSED], REFUSED, 1),
         ("head:6379", [ABORTED], ABORTED, 0),
     ],

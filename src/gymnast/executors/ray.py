@@ -41,7 +41,7 @@ _SILENT_S: Final = 4 * TOUCH_INTERVAL_S
 _FIRST_ACTOR_S: Final = 30.0
 _LOOKUPS: Final = 10
 _CLIENT: Final = "ray://"
-_CLIENT_TRIES: Final = 3
+_CLIENT_TRIES: Final = 5
 """How long a submit waits for the first actor to start, or for Ray to say why none can."""
 
 
