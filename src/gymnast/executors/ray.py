@@ -235,7 +235,7 @@ def _connect(address: str | None) -> Iterator[Any]:
 
 
 def init_ray(ray: Any, address: str) -> None:
-    """Connect. The server that the head starts for a client may fail to start, if its threads fork badly: retried."""
+    """Connect. The server that a head starts for a client sometimes dies at once, so a client retries."""
     for left in reversed(range(_CLIENT_TRIES)):
         try:
             ray.init(address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)

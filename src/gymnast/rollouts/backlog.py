@@ -81,7 +81,7 @@ class Backlog:
         for items in self._parked.values():
             if items and self._may_start(items[0].agent, now):
                 return items.popleft()
-        if self._parked and self._circuit_breaker.has_given_up:
+        if self._parked:
             for agent in self._circuit_breaker.reasons():
                 self._parked.pop(agent, None)  # they stay owed, and make room for others
         return None

@@ -93,11 +93,6 @@ class CircuitBreaker:
         """Why the agent was given up, or None."""
         return self._given_up.get(name)
 
-    @property
-    def has_given_up(self) -> bool:
-        """Whether any agent was given up."""
-        return bool(self._given_up)
-
     def reasons(self) -> dict[str, str]:
         """Every agent that was given up, with the reason."""
         return dict(self._given_up)

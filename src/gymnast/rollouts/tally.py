@@ -80,7 +80,7 @@ class Tally:
         self.merge(totals or {})
 
     def add_scored(self, facts: RolloutFacts) -> None:
-        (self._agents.get(facts.agent) or self._agent(facts.agent)).add_scored(facts)
+        self._agent(facts.agent).add_scored(facts)
 
     def add_failure(self, agent: str, kind: str) -> None:
         """Count a failed attempt. Input rows that cannot be run are never attempted."""

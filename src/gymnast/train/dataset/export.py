@@ -218,7 +218,7 @@ class _Export:
         is_sft = self.request.format == "sft"
         for entry in self._entries():
             number, record = entry.run, entry.record
-            chat = self._chat_of(entry) if entry.chat is not None else self._read(record)
+            chat = self._chat_of(entry)
             if chat is None:
                 continue
             if is_sft:

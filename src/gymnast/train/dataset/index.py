@@ -197,8 +197,6 @@ class Indexer:
         self.needs_tasks = any(name in TASK_COLUMNS for name in self._columns)
         self._values: list[dict[str, Any]] = []
         self._last_values: dict[str, Any] = {}
-        self._has_labels = bool(filters.by_label)
-        self._last_origin: Any = None
         self._scores: dict[tuple[int, int], tuple[int, float, float, float]] = {}
         self._wanted = _wanted_decoder({name.split(".")[0] for name in self._foreign}) if self._foreign else None
 
@@ -207,7 +205,6 @@ class Indexer:
         self._filters.by_label.check(run.labels for run in self.index.runs)
         for number, run in enumerate(self.index.runs):
             scored: set[int] = set()
-            self._last_origin = None
             yield from self._read_run(number, run, scored)
             self._read_failures(run, scored)
         index = self.index
@@ -266,10 +263,7 @@ class Indexer:
             return str(reason)
         if self.needs_tasks:
             self._values.append(self._last_values)
-        origin = (record.agent and record.agent.name, record.response and record.response.model)
-        if origin != self._last_origin:  # nearly all have the same
-            self._last_origin = origin
-            run.origins.add((agent_of(record), model_of(record)))
+        run.origins.add((agent_of(record), model_of(record)))
         if self.is_stream:
             return Entry(-1, number, record, line, chat)
         if not index.has_parts and self._finds_parts and b'"input_image"' in line:
@@ -298,7 +292,7 @@ class Indexer:
             raise NotChatError(MASKED)
         if is_truncated and not filters.include_truncated:
             raise NotChatError(TRUNCATED)
-        if self._has_labels and not filters.by_label.accepts(run.labels, record.task, record.rollout):
+        if filters.by_label and not filters.by_label.accepts(run.labels, record.task, record.rollout):
             raise NotChatError("label")
         if self._columns and not self._matches(run, record, line, is_truncated=is_truncated):
             raise NotChatError("where")

@@ -208,8 +208,6 @@ def replace_half_pairs(line: bytes) -> bytes | None:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number."""
-    if type(value) is float:  # nearly always
-        return math.isfinite(value)
     try:
         return isinstance(value, (int, float)) and math.isfinite(value)
     except OverflowError:  # an integer with hundreds of digits
