@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,13 @@ import pytest
 
 from gymnast.cli.commands import build_app
 from gymnast.cli.main import run_guarded
+from gymnast.config.secrets import Scrubber
 from gymnast.errors import DataError, UserError
 from gymnast.store.annotations import annotations_path
+from gymnast.store.scrub_rows import RowScrubber
 from gymnast.train.dataset.export import ExportResult
+from gymnast.train.dataset.files import DatasetFolder
+from gymnast.train.dataset.schema import Kind
 from gymnast.train.dataset.select import PairRules, parse_splits
 from gymnast.train.dataset.where import parse_where
 from tests.helpers.export_runs import TOOL, calls, failed, returns, rollout, says, thinks, write_run
@@ -289,6 +294,33 @@ def test_pairs_never_mix_prompts_or_equal_completions(tmp_path: Path) -> None:
     )  # fmt: skip
     result = export(run, tmp_path / "o", "dpo", pairs=PairRules())
     assert reasons(result) == {"pair_with_different_prompts": 1, "pair_with_same_completion": 1}
+
+
+def test_the_rollouts_of_pairs_are_labelled_task_by_task(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "r",
+        [
+            *(rollout(task, 0, 1.0) for task in range(3)), rollout(3, 0, 1.0, [says("same")]),
+            *(rollout(task, 1, 0.0) for task in range(3)), rollout(3, 1, 0.0, [says("same")]),
+        ],
+    )  # fmt: skip
+    result = export(run, tmp_path / "o", "kto")
+    assert [(row["task"], row["rollout"], row["label"]) for row in rows(tmp_path / "o")] == [
+        (task, number, number == 0) for task in range(3) for number in range(2)
+    ]
+    assert reasons(result) == {"pair_with_same_completion": 1}
+
+
+def test_rows_that_parquet_cannot_hold_leave_no_file_and_no_thread(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    before, scrubber = threading.active_count(), RowScrubber(Scrubber(None))
+    columns: dict[str, Kind] = {"text": "string", "number": "int64"}
+    with DatasetFolder(tmp_path / "o", "parquet", scrubber, columns, 1 << 20) as folder:
+        folder.write("train", b'{"text":"a","number":"not a number"}')
+        with pytest.raises(UserError, match="cannot write these rows as Parquet"):
+            folder.finish(["train"])
+    assert not (tmp_path / "o").exists()
+    assert threading.active_count() == before
 
 
 def test_a_task_with_several_prompts_stays_in_one_split(tmp_path: Path) -> None:

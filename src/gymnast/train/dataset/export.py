@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import orjson
@@ -155,13 +156,12 @@ class _Export:
         self._decoder = WholeRecordDecoder(is_other_field)
         with_prompts = bool(request.splits) or request.needs_pairs
         converts = with_prompts or filters.dedup or filters.max_bytes is not None
-        reader = ChatReader(self._style, compares=filters.dedup or request.needs_pairs) if converts else None
+        reader = ChatReader(self._style, compares=filters.dedup) if converts else None
         indexer = Indexer(
             self._runs,
             filters,
             reader,
             with_prompts=with_prompts,
-            with_digests=request.needs_pairs,
             finds_parts=layout.is_typed,
             decode=self._decoder.decode if self._is_flat else decode_record,
         )
@@ -171,7 +171,7 @@ class _Export:
         has_parts = has_parts or self.index.has_parts
         if layout.is_typed and has_parts:
             self._style = replace(self._style, escaped_content=True)
-        self._reader = ChatReader(self._style)
+        self._reader = ChatReader(self._style, compares=request.needs_pairs)
         if self._indexer is not None and reader is not None:
             self._indexer.reader = self._reader  # its chats are the ones that are written
         self._maker = RowMaker(layout, [run.name for run in self._runs])
@@ -231,28 +231,47 @@ class _Export:
 
     def _kto_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         threshold = self.request.threshold
-        labels = self._pair_labels() if threshold is None else None
-        for entry in self._entries(sorted(labels) if labels is not None else None):
+        if threshold is None:
+            yield from self._labelled_pairs()
+            return
+        for entry in self._entries():
             record = entry.record
             chat = self._chat_of(entry)
             if chat is not None:
                 facts = RolloutFacts(entry.run, record.task, record.rollout, record.reward)
-                label = labels[entry.position] if labels is not None else facts.reward >= (threshold or 0.0)
-                yield (facts.run, facts.task), self._maker.kto(chat, facts, label=label)
+                yield (facts.run, facts.task), self._maker.kto(chat, facts, label=facts.reward >= threshold)
 
-    def _pair_labels(self) -> dict[int, bool]:
-        """Rollouts of pairs; one that is better in one pair and worse in another has no label."""
-        pairs = select_pairs(self.index, self.request.pairs)
-        chosen, rejected = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
-        self.index.left_out["both_better_and_worse"] += len(chosen & rejected)
-        return {position: position in chosen for position in chosen ^ rejected}
+    def _labelled_pairs(self) -> Iterator[tuple[tuple[int, int], bytes]]:
+        """The rollouts of pairs, task by task; one that is better in one pair and worse in another has no label."""
+        index = self.index
+        with _LinesAt(self._runs) as lines:
+            for key, group in groupby(select_pairs(index, self.request.pairs), self._task_of_pair):
+                pairs = list(group)
+                members = sorted({position for pair in pairs for position in pair})
+                chats = {position: self._read(lines.read(index, position)) for position in members}
+                distinct = [pair for pair in pairs if self._differ(chats[pair[0]], chats[pair[1]])]
+                chosen, rejected = {pair[0] for pair in distinct}, {pair[1] for pair in distinct}
+                index.left_out["both_better_and_worse"] += len(chosen & rejected)
+                for position in sorted(chosen ^ rejected):
+                    chat = chats[position]
+                    if chat is not None:
+                        yield key, self._maker.kto(chat, self._facts(position), label=position in chosen)
+
+    def _task_of_pair(self, pair: tuple[int, int]) -> tuple[int, int]:
+        return self.index.run[pair[0]], self.index.task[pair[0]]
+
+    def _differ(self, chosen: Chat | None, rejected: Chat | None) -> bool:
+        """Whether the completions of a pair differ; counts those that do not."""
+        differ = chosen is None or rejected is None or chosen.completion_digest != rejected.completion_digest
+        self.index.left_out["pair_with_same_completion"] += not differ
+        return differ
 
     def _pair_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         with _LinesAt(self._runs) as lines:
             for chosen, rejected in select_pairs(self.index, self.request.pairs):
                 better, worse = self._facts(chosen), self._facts(rejected)
                 first, second = (self._read(lines.read(self.index, position)) for position in (chosen, rejected))
-                if first is None or second is None:
+                if first is None or second is None or not self._differ(first, second):
                     continue
                 try:
                     yield (better.run, better.task), self._maker.dpo(first, second, better, worse)
@@ -290,13 +309,13 @@ class _Export:
             return range(len(self.index))
         return select_best(self.index, self.request.best_of, self.request.pairs.ties)
 
-    def _entries(self, positions: Sequence[int] | None = None) -> Iterator[Entry]:
-        """The rollouts at these positions, which ascend; by default all chosen ones."""
+    def _entries(self) -> Iterator[Entry]:
+        """The chosen rollouts, in the order of the runs and of their files."""
         if self._indexer is not None:
             yield from self._indexer.stream()
             return
         decode = self._decoder.decode if self._is_flat else decode_record
-        wanted = iter(self._select_positions() if positions is None else positions)
+        wanted = iter(self._select_positions())
         position = next(wanted, None)
         for number, run in enumerate(self._runs):
             if position is None:

@@ -11,6 +11,7 @@ import io
 import os
 import shutil
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -24,6 +25,7 @@ from gymnast.train.dataset.schema import arrow_schema, library_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
     from typing import BinaryIO
 
@@ -200,8 +202,20 @@ class _ParquetWriter(_SplitWriter):
         self._shards: list[tuple[Path, int]] = []
         self._writer: Any = None
         self._count = self._size = 0
+        self._thread = ThreadPoolExecutor(1, "parquet")
+        self._conversion: Future[None] | None = None
 
     def _write_block(self, block: bytes, count: int) -> None:
+        """Start to convert a block; the rows of the next one are made meanwhile."""
+        self._wait()
+        self._conversion = self._thread.submit(self._convert, block, count)
+
+    def _wait(self) -> None:
+        conversion, self._conversion = self._conversion, None
+        if conversion is not None:
+            conversion.result()
+
+    def _convert(self, block: bytes, count: int) -> None:
         table = self._parse(block)
         if self._writer is not None and self._shard_bytes is not None and self._size >= self._shard_bytes:
             self._close()
@@ -234,6 +248,8 @@ class _ParquetWriter(_SplitWriter):
 
     def finish(self) -> list[DataFile]:
         self._flush()
+        self._wait()
+        self._thread.shutdown()
         self._open()
         self._close()
         return [self._place_shard(number, path, rows) for number, (path, rows) in enumerate(self._shards)]
@@ -251,6 +267,7 @@ class _ParquetWriter(_SplitWriter):
         return DataFile(name, self.split, rows, target.stat().st_size, digest)
 
     def abandon(self) -> None:
+        self._thread.shutdown()
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()

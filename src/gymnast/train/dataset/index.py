@@ -177,7 +177,6 @@ class Indexer:
         reader: ChatReader | None,
         *,
         with_prompts: bool = False,
-        with_digests: bool = False,
         finds_parts: bool = False,
         decode: Callable[[bytes, Path, int], Record] = decode_record,
     ) -> None:
@@ -189,7 +188,6 @@ class Indexer:
         self.reader = reader
         self._with_prompts = with_prompts
         self._finds_parts = finds_parts
-        self._with_digests = with_digests or filters.dedup
         self._columns = filters.where.columns if filters.where is not None else ()
         self._foreign = [name for name in self._columns if name not in _OWN_COLUMNS and name not in TASK_COLUMNS]
         self._met: set[str] = set()
@@ -302,7 +300,7 @@ class Indexer:
         chat = self.reader.read(record)
         if self._filters.max_bytes is not None and chat.size_bytes > self._filters.max_bytes:
             raise NotChatError("too_long")
-        if self._with_digests:
+        if self._filters.dedup:
             self.index.digests[len(self.index)] = chat.prompt_digest + chat.completion_digest
         if self._with_prompts:
             self.index.prompts.append(chat.prompt_digest)

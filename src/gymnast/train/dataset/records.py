@@ -97,7 +97,6 @@ _RECORD: Final = msgspec.json.Decoder(Record).decode
 _LOOSE: Final = msgspec.json.Decoder(_Loose).decode
 decode_failed: Final = msgspec.json.Decoder(FailedAttempt).decode
 _RECORD_NAMES: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Record))
-_OWN_FIELDS: Final = len(_RECORD_NAMES)
 _MAX_FIELDS: Final = 200
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -135,8 +134,8 @@ class WholeRecordDecoder:
     def __init__(self, is_wanted: Callable[[str], bool]) -> None:
         self._is_wanted = is_wanted
         self._names: list[str] = []
-        self._heads: list[bytes | None] = []
-        """How each field is written; None if it is not wanted."""
+        self._wanted: list[tuple[str, bytes]] = []
+        """Attributes that are wanted, and how each is written."""
         self._decode: Callable[[bytes], Any] | None = None
 
     def decode(self, line: bytes, path: Path, number: int) -> Record:
@@ -162,8 +161,9 @@ class WholeRecordDecoder:
             pieces += (b',"terminated":', msgspec.json.encode(record.terminated))
         if record.truncated is not msgspec.UNSET:
             pieces += (b',"truncated":', msgspec.json.encode(record.truncated))
-        for head, value in zip(self._heads, msgspec.structs.astuple(record)[_OWN_FIELDS:], strict=True):
-            if head is not None and value:
+        for attribute, head in self._wanted:
+            value = getattr(record, attribute)
+            if value:
                 pieces += (head, value)
         if not pieces:
             return b"{}"
@@ -177,8 +177,9 @@ class WholeRecordDecoder:
         if not new or len(self._names) + len(new) > _MAX_FIELDS:
             return
         self._names += new
-        self._heads += [b"," + msgspec.json.encode(name) + b":" if self._is_wanted(name) else None for name in new]
         names = {f"field_{number}": name for number, name in enumerate(self._names)}
+        wanted = {attribute: name for attribute, name in names.items() if self._is_wanted(name)}
+        self._wanted = [(attribute, b"," + msgspec.json.encode(name) + b":") for attribute, name in wanted.items()]
         fields = [(name, msgspec.Raw, msgspec.Raw()) for name in names]
         struct = msgspec.defstruct(
             "WholeRecord", fields, bases=(Record,), rename=names, forbid_unknown_fields=True, gc=False

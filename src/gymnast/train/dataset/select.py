@@ -53,7 +53,10 @@ def select_best(index: Index, count: int, ties: Ties) -> list[int]:
 
 
 def select_pairs(index: Index, rules: PairRules) -> list[tuple[int, int]]:
-    """Chosen and rejected rollouts of each task, best first. Counts the tasks and pairs that are left out."""
+    """Chosen and rejected rollouts of each task, best first. Counts the tasks and pairs that are left out.
+
+    Their completions are not compared: they may be the same.
+    """
     pairs: list[tuple[int, int]] = []
     for members in index.tasks().values():
         if len(members) < 2:
@@ -62,11 +65,9 @@ def select_pairs(index: Index, rules: PairRules) -> list[tuple[int, int]]:
         own = _pairs_of(index, members, rules)
         usable = [pair for pair in own if _same_prompt(index, *pair)]
         index.left_out["pair_with_different_prompts"] += len(own) - len(usable)
-        distinct = [pair for pair in usable if not _same_completion(index, *pair)]
-        index.left_out["pair_with_same_completion"] += len(usable) - len(distinct)
         if not own:
             index.left_out["task_without_margin"] += 1
-        pairs += distinct
+        pairs += usable
     return pairs
 
 
@@ -91,10 +92,6 @@ def _tie_key(index: Index, position: int, ties: Ties) -> tuple[int, int]:
 
 def _same_prompt(index: Index, chosen: int, rejected: int) -> bool:
     return not index.prompts or index.prompts[chosen] == index.prompts[rejected]
-
-
-def _same_completion(index: Index, chosen: int, rejected: int) -> bool:
-    return bool(index.digests) and index.digests[chosen] == index.digests[rejected]
 
 
 # --- splits ----------------------------------------------------------------------------------------------------------
