@@ -54,11 +54,13 @@ class RowScrubber:
         # New memory for every block would cost more than the search.
         self._scratch = np.empty((2, 1 << 17), dtype=np.uint8)
         self._starts: dict[int, list[tuple[bytes, int]]] = {}
-        self._is_pair = np.zeros((256, 256), dtype=bool)
+        # Which bytes may be one and two places before a rare byte.
+        self._before = np.zeros((2, 256, 256), dtype=bool)
         for start, at in _STARTS:
             self._starts.setdefault(start[at], []).append((start, at))
-            self._is_pair[start[at - 1] if at else slice(None), start[at]] = True
-        self._is_pair[:, ord("@")] = True
+            for distance, table in enumerate(self._before, 1):
+                table[start[at - distance] if at >= distance else slice(None), start[at]] = True
+        self._before[:, :, ord("@")] = True
 
     def scrub(self, block: bytes) -> bytes:
         """Rows without secrets. Rows stay rows of JSON: what is masked has no quotes in it."""
@@ -78,8 +80,10 @@ class RowScrubber:
         for byte in _OTHERS:
             is_rare |= np.equal(data, byte, out=own.view(bool))
         rare = np.flatnonzero(is_rare)
+        for distance, table in enumerate(self._before, 1):
+            rare = rare[table[data[rare - distance], data[rare]]]
         starts: set[int] = set()
-        for at in rare[self._is_pair[data[rare - 1], data[rare]]].tolist():
+        for at in rare.tolist():
             starts.update(self._starts_at(block, at))
         return sorted(starts)
 
