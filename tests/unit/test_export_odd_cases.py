@@ -47,6 +47,18 @@ TEXTS = [
 ]  # fmt: skip
 
 
+def test_results_have_the_names_of_their_calls_though_ids_repeat(tmp_path: Path) -> None:
+    output = [
+        *(calls("look", {}), calls("buy", {}), returns("seen"), returns("bought")),  # one id, one turn
+        *(calls("lost", {}, "c2"), calls("ask", {}, "c3"), returns("told", "c3")),  # one call has no result
+        *(calls("pay", {}, "c2"), returns("paid", "c2")),
+        *(calls("look", {}), returns("again"), says("done")),  # a later turn
+    ]
+    row = one(tmp_path, rollout(output=output))
+    results = [(message["content"], message["name"]) for message in row["messages"] if message["role"] == "tool"]
+    assert results == [("seen", "look"), ("bought", "buy"), ("told", "ask"), ("paid", "pay"), ("again", "look")]
+
+
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_texts_come_out_as_they_went_in(tmp_path: Path, text: str) -> None:
     output = [thinks(text or "-"), calls("look", {"at": text}), returns(text), says(text or "-")]

@@ -105,7 +105,10 @@ class _Turns(msgspec.Struct, gc=False):
     """What the messages say, without ids, if they are compared."""
     pieces: list[Any] = []
     tool_heads: dict[bytes, bytes] = {}
-    """By the id of a call: how the message with its result goes on after the id."""
+    """By the id of a call without a result yet: how the message with its result goes on after the id."""
+    later_heads: dict[bytes, list[bytes]] = {}
+    """The same for further calls of a turn with the same id."""
+    calls: int = 0
     count: int = 0
     last_assistant: int = 0
     through_assistant: int = 0
@@ -258,8 +261,12 @@ class ChatReader:
         call_id, name = bytes(item.call_id), bytes(item.name)
         call_head, tool_head = self._heads.get(name) or self._make_heads(name)
         if not call_id or call_id[0] != _QUOTE:
-            call_id = b'"call_%d"' % len(turns.tool_heads)
-        turns.tool_heads[call_id] = tool_head
+            call_id = b'"call_%d"' % turns.calls
+        turns.calls += 1
+        if call_id in turns.tool_heads and call_id in calls[1::5]:
+            turns.later_heads.setdefault(call_id, []).append(tool_head)
+        else:
+            turns.tool_heads[call_id] = tool_head
         calls += (b',{"id":', call_id, call_head, self._convert_arguments(item.arguments), b"}}")
 
     def _make_heads(self, name: bytes) -> tuple[bytes, bytes]:
@@ -279,7 +286,9 @@ class ChatReader:
             call_id = _EMPTY
         if not content or self._escapes or memoryview(content)[0] != _QUOTE:
             content = self._escape(self._content(bytes(content)))
-        head = turns.tool_heads.get(call_id, _CONTENT)
+        head = turns.tool_heads.pop(call_id, _CONTENT)
+        if turns.later_heads and (waiting := turns.later_heads.get(call_id)):
+            turns.tool_heads[call_id] = waiting.pop(0)
         turns.pieces += (b',{"role":"tool","tool_call_id":', call_id, head, content, b"}")
         if turns.seen is not None:
             turns.seen += (b"tool", content)
