@@ -69,16 +69,16 @@ test-trackers: $(TRACKERS_VENV)/.ready  ## real wandb (offline), MLflow on SQLit
 test-harnesses: $(VENV)/.dev $(HARNESSES)/.ready  ## real programs as agents: Claude Code, Codex, OpenHands, mini-swe-agent, Pydantic AI, LangGraph, smolagents; installs 3 GB once
 	GYMNAST_HARNESSES=$(HARNESSES) $(PYTEST) tests/harnesses
 
-test-train: test-trl test-verl test-learning  ## real torch, TRL, verl, TransferQueue and Ray on CPU, then a policy that learns; installs 4 GB once
+test-train: test-trl test-verl test-learning  ## real torch, TRL, verl, SkyRL, TransferQueue and Ray on CPU, then a policy that learns; installs 4 GB once
 
 test-trl: $(TRAIN_VENV)/.ready  # the first part of test-train
-	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train tests/e2e/test_train_kills.py -m "not learning" --ignore-glob="*/test_verl_*"
+	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train tests/e2e/test_train_kills.py -m "not learning" --ignore-glob="*/test_verl_*" --ignore-glob="*/test_skyrl*"
 
 test-verl: $(VERL_VENV)/.ready  # the second
-	$(VERL_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train/test_verl_*.py -m "not loops"
+	$(VERL_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train/test_verl_*.py tests/train/test_skyrl.py -m "not loops"
 
 test-learning: $(TRAIN_VENV)/.ready  # the third
-	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train -m learning --ignore-glob="*/test_verl_*"
+	$(TRAIN_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train -m learning --ignore-glob="*/test_verl_*" --ignore-glob="*/test_skyrl*"
 
 test-train-loops: $(VERL_VENV)/.ready  ## the rest of verl's own training loops: resumed, with dying servers, filtered groups, every recipe, two of them on Slurm (as root); some 25 minutes on two cores
 	$(VERL_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) tests/train/test_verl_loops.py tests/train/test_verl_recipe_loops.py -m loops
@@ -196,8 +196,8 @@ $(HARNESSES)/.ready: tests/harnesses/install.sh
 $(TRAIN_VENV)/.ready: requirements/train.txt tests/train/install.sh
 	PYTHON=$(PYTHON) tests/train/install.sh $(TRAIN_VENV) requirements/train.txt
 
-$(VERL_VENV)/.ready: requirements/verl.txt tests/train/install.sh
-	PYTHON=$(PYTHON) tests/train/install.sh $(VERL_VENV) requirements/verl.txt
+$(VERL_VENV)/.ready: requirements/verl.txt requirements/skyrl.txt tests/train/install.sh
+	PYTHON=$(PYTHON) tests/train/install.sh $(VERL_VENV) requirements/verl.txt requirements/skyrl.txt
 
 $(DOCS_VENV)/.ready: requirements/docs.txt
 	$(PYTHON) -m venv $(DOCS_VENV)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes an environment for one trainer: install.sh FOLDER PINS. `make test-train` calls it once for each.
+# Makes an environment for trainers: install.sh FOLDER PINS [MORE_PINS]. `make test-train` calls it once for each.
 set -eu
 venv=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,6 +9,6 @@ pins=$2
 pip="$venv/bin/python -m pip --disable-pip-version-check --quiet"
 # torch first and with its own dependencies: which build is installed (with CUDA libraries or without) decides them.
 $pip install -c "$pins" torch==2.13.0
-$pip install --no-deps -r "$pins"
+$pip install --no-deps -r "$pins" ${3:+-r "$3"}
 $pip install --no-deps --editable "$root"
 touch "$venv/.ready"

@@ -1,7 +1,8 @@
 """SkyRL's generator interface and slime's custom generate function, against stand-ins of their exact types.
 
 The stand-ins have the fields and checks of SkyRL (August 2026: skyrl/train/generators/base.py and
-validate_generator_output) and slime (August 2026: slime/utils/types.py and generate_and_rm).
+validate_generator_output) and slime (August 2026: slime/utils/types.py and generate_and_rm). SkyRL's own trainer runs
+in tests/train/test_skyrl.py.
 """
 
 from __future__ import annotations

@@ -72,6 +72,14 @@ class GymnastGenerator:
         figures = {f"gymnast/{name}": value for name, value in batch_metrics(samples).items()}
         return {**_columns(rows), **_trajectories(rows, ids, step_wise=self._step_wise), "rollout_metrics": figures}
 
+    async def ask(self, instance: str, path: str, body: Any = None) -> Any:
+        """Send a request to a server outside of rollouts; see `gymnast.Collector.ask`."""
+
+        async def send(rollouts: Any) -> Any:
+            return await rollouts.ask(instance, path, body)
+
+        return await self._servers.run(lambda: self._resource, send)
+
     def close(self) -> None:
         """Stop the servers."""
         self._servers.close()

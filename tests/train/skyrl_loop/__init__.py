@@ -1,0 +1,1 @@
+"""SkyRL's own trainer on this machine."""
