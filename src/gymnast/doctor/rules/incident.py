@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gymnast.doctor.facts import Facts
-    from gymnast.doctor.root_cause import FailureLine
+    from gymnast.doctor.failure_lines import FailureLine
 
 _MAX_SHOWN: Final = 3
 _OTHER_WEIGHT: Final = 60

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
+from gymnast.doctor.line_readings import JOB_CANCELLED_ID, REQUEUED_ID, VERIFY_500_ID
 from gymnast.doctor.provenance import own_words
-from gymnast.doctor.read_logs import JOB_CANCELLED_ID, REQUEUED_ID, VERIFY_500_ID
 from gymnast.doctor.rules.infra import CONSEQUENCES
 from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
