@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gymnast.doctor.line_roles import Role, message_of, role_of, role_of_exception
 from gymnast.doctor.log_markers import without_hedges
 from gymnast.doctor.provenance import own_words
-from gymnast.doctor.python_bugs import class_of_bug, loads_weights
+from gymnast.doctor.python_bugs import BUGS, class_of_bug, loads_weights
 from gymnast.doctor.signatures import BROAD, SIGNATURES
 from gymnast.doctor.system_errors import BETWEEN_PROCESSES, ENDS, HARD, ORDER, classify, classify_plain
 
@@ -73,6 +73,7 @@ def line_of_text(
     return FailureLine(quote, what, position, at, failure_class, _role(message, failure_class), is_known, count=count)
 
 
+_ERROR_TYPE: Final = re.compile(r"(?:\w+\.)*([A-Z]\w+(?:Error|Exception))(?:: |$)")
 _FIELD_NAME: Final = re.compile(r"\b\w+=(?=[\w'\"\[{(.-])")
 _MIN_FIELDS: Final = 6
 
@@ -118,6 +119,12 @@ def _role(message: str, failure_class: str | None) -> Role:
     if failure_class in ENDS or failure_class in NOTICED:
         return Role.END
     return Role.CAUSE if role is Role.REPORT and is_cause else role
+
+
+def name_bug(line: FailureLine) -> FailureLine:
+    """A line in the form of one of Python's own exceptions, without its traceback, as a fault of the code."""
+    error = _ERROR_TYPE.match(line.message) if line.failure_class is None and line.exception is None else None
+    return replace(line, failure_class="code_exception") if error is not None and error[1] in BUGS else line
 
 
 def line_of_exception(error: LoggedException) -> FailureLine:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gymnast.doctor.failure_lines import FailureLine
 
 _STORM: Final = 20
+_MANY: Final = 10
 _NEAR: Final = 60
 """Lines between a hint or a warning and the failure that it explains."""
 _SOON: Final = 20
@@ -88,6 +89,8 @@ def _is_near(line: FailureLine, failures: list[FailureLine]) -> bool:
 def _is_storm(event: LogEvent, logs: LogFacts) -> bool:
     """True for a warning that repeats until the end of its log, or that is the end and speaks of a failure."""
     ends = [end for end in logs.ends if end.last is not None and end.last.file == event.first.file]
+    if event.count >= _MANY and any(end.has_failed_items for end in ends):
+        return speaks_of_failure(_WARNING_LEVEL.sub("", event.first.text, count=1).encode())
     if not any(end.is_warning for end in ends):
         return False
     is_last = any(end.last is not None and end.last.text == event.first.text for end in ends)

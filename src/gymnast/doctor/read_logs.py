@@ -19,9 +19,9 @@ from gymnast.doctor.log_ends import MAX_TAIL, end_of, has_newline
 from gymnast.doctor.log_files import read_blocks
 from gymnast.doctor.log_lines import Level, level_of, time_at
 from gymnast.doctor.log_markers import SOURCE, death_at
-from gymnast.doctor.outcomes import OutcomeTracker
-from gymnast.doctor.signatures import SIGNATURES
-from gymnast.doctor.tracebacks import Tracebacks, without_prefix
+from gymnast.doctor.outcomes import OutcomeTracker, template_of
+from gymnast.doctor.signatures import BROAD, SIGNATURES
+from gymnast.doctor.tracebacks import Tracebacks, is_frame, without_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,6 +38,7 @@ _DIGITS: Final = bytes.maketrans(b"0123456789", b"0000000000")
 _ADDRESS: Final = re.compile(rb"0x[0-9a-f]{4,}")
 _PATH: Final = re.compile(rb"(?:/[\w.%+-]+){2,}/?")
 _MAX_EVENTS: Final = 200
+_MAX_TEMPLATES: Final = 5000
 _MAX_JOINED: Final = 4
 _CONTEXT: Final = 2
 _CONTEXT_CHARS: Final = 140
@@ -52,7 +53,8 @@ _TRAINERS: Final = (
     *(b"trainer.py", b"TRL_SFT", b"tensorflow/core", b"torch.distributed.run", b"Trainer("),
 )
 """What the logs of training programs contain."""
-_OFTEN_NORMAL: Final = frozenset(name for name, signature in SIGNATURES.items() if signature.min_lines > 1)
+_SHARED: Final = BROAD | {name for name, signature in SIGNATURES.items() if signature.min_lines > 1}
+"""Signatures that different messages have in common: each of these is kept on its own as well."""
 
 
 def read_logs(paths: Iterable[Path], *, has_records: bool = False) -> LogFacts:
@@ -84,6 +86,7 @@ class _Reader:
         self._lines = LineReader(has_records=has_records)
         self._events: dict[bytes, LogEvent] = {}
         self._outcomes = OutcomeTracker()
+        self._templates: dict[bytes, bytes] = {}
 
     def read(self, name: str, stream: BinaryIO) -> None:
         self.tracebacks.start_file(name, self._facts.lines)
@@ -129,6 +132,8 @@ class _Reader:
 
     def _inspect(self, at: Quote, lines: list[bytes], index: int, reading: LineReading, *, noise: bool) -> None:
         line, ids = lines[index], reading.ids
+        if index and is_frame(lines[index - 1]) and without_prefix(line)[:1].isspace():
+            return  # the code of a frame
         if b"raceback (most recent" in line or b"RayTaskError(" in line or line.startswith(b"ray::"):
             self._mark(self.tracebacks.open_at(lines, index, at.line, is_noise=noise), at.line - index - 1)
         elif reading.is_failure and (start := _headless_traceback(lines, index)) is not None:
@@ -143,7 +148,7 @@ class _Reader:
         self._facts.failure_lines += reading.is_failure and not noise
         text = _with_next(line, lines, index) if ids else line
         self._count_hits(reading, at, text, lines, index, after_shutdown=noise)
-        is_known = any(name not in SHUTDOWN_MARKS and name not in _OFTEN_NORMAL for name in ids)
+        is_known = any(name not in SHUTDOWN_MARKS and name not in _SHARED for name in ids)
         if b"raceback (most recent" in line:
             return
         if (reading.is_failure or reading.is_hint) and not noise and not is_known:
@@ -154,8 +159,7 @@ class _Reader:
     def _count_event(
         self, at: Quote, lines: list[bytes], index: int, *, is_certain: bool, is_warning: bool = False
     ) -> None:
-        shape = _ADDRESS.sub(b"0x", lines[index][:MAX_LINE]).translate(_DIGITS)
-        shape = _PATH.sub(b"/", shape) if is_warning else shape
+        shape = self._template(lines[index], is_warning=is_warning)
         event = self._events.get(shape)
         if event is not None:
             event.count += 1
@@ -178,6 +182,15 @@ class _Reader:
             self._facts.events.append(event)
         if event is not None:
             self._outcomes.mark(event, index)
+
+    def _template(self, line: bytes, *, is_warning: bool) -> bytes:
+        shape = line[:MAX_LINE].translate(_DIGITS)
+        known = self._templates.get(shape)
+        if known is None:
+            known = template_of(_ADDRESS.sub(b"0x0", shape))
+            if len(self._templates) < _MAX_TEMPLATES:
+                self._templates[shape] = known
+        return _PATH.sub(b"/", known) if is_warning else known
 
     def _count_hits(
         self, reading: LineReading, at: Quote, line: bytes, lines: list[bytes], index: int, *, after_shutdown: bool

@@ -19,6 +19,7 @@ from gymnast.doctor.failure_lines import (
     is_followed,
     line_of_exception,
     line_of_text,
+    name_bug,
     with_exception,
 )
 from gymnast.doctor.line_roles import Role
@@ -27,7 +28,7 @@ from gymnast.doctor.signatures import BROAD
 from gymnast.doctor.system_errors import BETWEEN_PROCESSES, ENDS, EVEN_WARNINGS, HARD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gymnast.doctor.facts import Hit, LogFacts
 
@@ -41,6 +42,8 @@ _SEGFAULT: Final = re.compile(r"(?i)signal 11\b|SIGSEGV|SEGV_|segfault|segmentat
 _EVENT: Final = re.compile(r"\s*(?:Warning|Normal)\s")
 _LONG: Final = 400
 """Lines after which an error that does not come again is over."""
+_NAMES_SOMETHING: Final = re.compile(r"[\d/'\"=_`<\[]|\w\.\w|(?:\w+\W+){5}")
+"""A message about a certain thing: a number, a path, a name in quotes, or several words."""
 _MESSAGE_LINES: Final = 2
 _AT_END: Final = 2
 _BURST: Final = 6
@@ -54,6 +57,7 @@ def find_failures(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> list[Failu
     for place, error in raised.items():
         line = lines.get(place)
         lines[place] = with_exception(line, error) if line is not None else line_of_exception(error)
+    lines = {place: name_bug(_weigh_chain(line, lines)) for place, line in lines.items()}
     certain = [line for line in lines.values() if not line.is_warning]
     failures = [*certain, *(_weigh_warning(line, certain) for line in lines.values() if line.is_warning)]
     failures += find_hints(logs, failures)
@@ -61,6 +65,23 @@ def find_failures(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> list[Failu
     has_times = all(failure.at is not None for failure in failures)
     failures.sort(key=lambda line: (_rank(line), (has_times and line.at) or 0.0, line.position))
     return _prefer_class(failures)
+
+
+def _weigh_chain(line: FailureLine, lines: Mapping[tuple[str, int], FailureLine]) -> FailureLine:
+    """Of chained exceptions the innermost is the cause, unless it names nothing and one that it led to does."""
+    if line.exception is None or _NAMES_SOMETHING.search(line.exception.message):
+        return line
+    outer = next(
+        (
+            other
+            for (file, _), other in lines.items()
+            if other.exception is not None and file == line.quote.file and other.exception.inner_line == line.quote.line
+        ),
+        None,
+    )
+    if outer is None or outer.exception is None or not _NAMES_SOMETHING.search(outer.exception.message):
+        return line
+    return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
 
 
 def _weigh_warning(line: FailureLine, certain: list[FailureLine]) -> FailureLine:
