@@ -68,11 +68,14 @@ class FailureLine:
 def line_of_text(
     quote: Quote, what: str, position: float, at: float | None, *, signature: str | None = None, count: int = 1
 ) -> FailureLine:
-    message = without_hedges(_without_fields(own_words(message_of(quote.text))).encode()).decode()
+    own = _SOURCE_PLACE.sub("", _without_fields(own_words(message_of(quote.text))))
+    message = without_hedges(own.encode()).decode()
     failure_class, is_known = _class_of_line(message, signature)
     return FailureLine(quote, what, position, at, failure_class, _role(message, failure_class), is_known, count=count)
 
 
+_SOURCE_PLACE: Final = re.compile(r"\b[\w./-]+\.(?:cc|cpp|cxx|hpp|rs|go|java|scala|kt|jl|[ch]):\d+\b")
+"""A place in the source of a program: its name is not about the failure."""
 _ERROR_TYPE: Final = re.compile(r"(?:\w+\.)*([A-Z]\w+(?:Error|Exception))(?:: |$)")
 _FIELD_NAME: Final = re.compile(r"\b\w+=(?=[\w'\"\[{(.-])")
 _MIN_FIELDS: Final = 6
@@ -121,10 +124,10 @@ def _role(message: str, failure_class: str | None) -> Role:
     return Role.CAUSE if role is Role.REPORT and is_cause else role
 
 
-def name_bug(line: FailureLine) -> FailureLine:
-    """A line in the form of one of Python's own exceptions, without its traceback, as a fault of the code."""
-    error = _ERROR_TYPE.match(line.message) if line.failure_class is None and line.exception is None else None
-    return replace(line, failure_class="code_exception") if error is not None and error[1] in BUGS else line
+def names_bug(message: str) -> bool:
+    """True for a message in the form of one of Python's own exceptions."""
+    error = _ERROR_TYPE.match(message)
+    return error is not None and error[1] in BUGS
 
 
 def line_of_exception(error: LoggedException) -> FailureLine:

@@ -19,7 +19,7 @@ from gymnast.doctor.failure_lines import (
     is_followed,
     line_of_exception,
     line_of_text,
-    name_bug,
+    names_bug,
     with_exception,
 )
 from gymnast.doctor.line_roles import Role
@@ -57,7 +57,7 @@ def find_failures(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> list[Failu
     for place, error in raised.items():
         line = lines.get(place)
         lines[place] = with_exception(line, error) if line is not None else line_of_exception(error)
-    lines = {place: name_bug(_weigh_chain(line, lines)) for place, line in lines.items()}
+    lines = {place: _weigh_chain(line, lines) for place, line in lines.items()}
     certain = [line for line in lines.values() if not line.is_warning]
     failures = [*certain, *(_weigh_warning(line, certain) for line in lines.values() if line.is_warning)]
     failures += find_hints(logs, failures)
@@ -129,9 +129,11 @@ def _rank(line: FailureLine) -> float:
     """How far a line is from the cause. How a process ended says more than that something failed."""
     if line.role is Role.ANNOUNCEMENT and line.failure_class is None:
         return Role.END - 0.5
+    if line.exception is not None and line.failure_class in NOTICED:
+        return Role.REPORT  # raised, not only noted while others end
     if line.exception is None:
         if line.role is Role.REPORT and line.failure_class is None:
-            return Role.REPORT + 0.5  # an exception says more
+            return Role.REPORT + (0.25 if names_bug(line.message) else 0.5)  # an exception says more
         if line.role is Role.CAUSE and line.failure_class in BROADEST:
             return Role.REPORT  # many lines have such words: what is specific or earlier says more
     return Role.ANNOUNCEMENT if line.role is Role.END and line.failure_class in ENDS else line.role

@@ -14,6 +14,7 @@ from gymnast.doctor.facts import Hit, LogEvent, LoggedException
 from gymnast.doctor.line_roles import Role, message_of, role_of
 from gymnast.doctor.log_lines import Level, level_of, reports_failure, speaks_of_failure
 from gymnast.doctor.log_markers import SHUTDOWN
+from gymnast.doctor.outcomes import NO_WORK
 from gymnast.doctor.signatures import BROAD, SIGNATURES
 from gymnast.doctor.system_errors import ENDS, HARD, classify
 
@@ -55,6 +56,7 @@ _SOFT: Final = frozenset({None, "resource_busy", "bad_setting", "command_missing
 """What an error message may be about that its program goes on from."""
 _REQUESTS: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
 """What a server refuses to one request: the next ones may be fine."""
+_ENDED: Final = re.compile(r"(?i)\b(?:killed|cancell?ed|terminated|aborted|evicted)\b")
 _EXCEPTION: Final = re.compile(r"(?:\w+\.)*[A-Z]\w+(?:Error|Exception)(?:: |$)")
 _WON: Final = re.compile(
     r"(?i)^\W*(?:\S+ )?(?:success(?:fully)?\b|build (?:succeeded|successful)|all tests passed|pass(?:ed)?:? )"
@@ -112,7 +114,9 @@ def _represented(named: list[tuple[str, Traced]], overcome: list[Traced]) -> lis
 def _stands(traced: Traced, ends: dict[str, LogEnd], signature: str) -> bool:
     """True for an error after which its log does not go on in normal operation."""
     end, outcome = ends.get(first_line(traced)[0]), traced.outcome
-    if outcome is None or signature in _CERTAIN or _is_by_rate(signature) or _is_of_system(traced, signature):
+    if outcome is None or _is_by_rate(signature) or _is_of_system(traced, signature):
+        return True
+    if _ends_by_nature(traced, signature):
         return True
     if (isinstance(traced, Hit) and traced.is_warning) or (end is not None and end.has_failed_items):
         return True
@@ -130,6 +134,14 @@ def _max_progress(traced: Traced, end: LogEnd | None, signature: str) -> int:
     if signature in _LASTING or _is_storm(traced, end):
         return _SUSTAINED
     return _FEW_AFTER_HINT if isinstance(traced, LogEvent) and not traced.is_certain else _FEW
+
+
+def _ends_by_nature(traced: Traced, signature: str) -> bool:
+    """True for what ends the work by its nature, by a signature or by the words of a line."""
+    if signature or not isinstance(traced, LogEvent) or traced.is_warning:
+        return signature in _CERTAIN
+    message = message_of(traced.first.text)
+    return _ENDED.search(message) is not None and classify(message) in _CERTAIN
 
 
 def _is_of_system(traced: Traced, signature: str) -> bool:
@@ -191,7 +203,7 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
 
 def _is_lasting(traced: Traced, end: LogEnd | None, signature: str) -> bool:
     """True for what is a fault whatever follows, or comes until a log ends, or makes items fail."""
-    if signature in _CERTAIN or _is_by_rate(signature) or _is_of_system(traced, signature):
+    if _ends_by_nature(traced, signature) or _is_by_rate(signature) or _is_of_system(traced, signature):
         return True
     is_storm = _is_storm(traced, end) and traced.outcome is not None and traced.outcome.progress < _MUCH_PROGRESS
     return is_storm or (end is not None and end.has_failed_items)
@@ -239,6 +251,9 @@ def _goes_on(traced: Traced, text: str, end: LogEnd | None) -> bool:
         return False
     if about == "terminated":
         return SHUTDOWN.search(last) is not None
+    is_stopping = NO_WORK.search(last) is not None
+    if is_stopping and (end.last.line - _last_line(traced) <= _PRELUDE or not SHUTDOWN.search(last)):
+        return False
     if not traced.is_certain or about not in _SOFT or role_of(text, is_cause=False) is Role.END:
         return False
     return _EXCEPTION.match(message_of(text)) is None
