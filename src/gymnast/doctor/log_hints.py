@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gymnast.doctor.failure_lines import BROADEST, is_followed, line_of_text
 from gymnast.doctor.line_roles import Role, message_of
 from gymnast.doctor.log_lines import speaks_of_failure
+from gymnast.doctor.standing import ends_by_nature
 from gymnast.doctor.system_errors import EVEN_WARNINGS, HARD, classify
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ def find_hints(logs: LogFacts, failures: list[FailureLine]) -> Iterator[FailureL
         if event.is_warning:
             counts = _is_storm(event, logs) if best is None else _explains(line, best, failures)
         elif best is None:
-            counts = not (_ends_well(event, logs) or _goes_on(event, logs) or _is_passed_over(line, event, logs))
+            counts = ends_by_nature(event) or not (
+                _ends_well(event, logs) or _goes_on(event, logs) or _is_passed_over(line, event, logs)
+            )
         else:
             counts = best > Role.CAUSE and line.role is Role.CAUSE
             counts = counts or any(0 < other.position - line.position <= 5 for other in failures)

@@ -87,7 +87,7 @@ def without_incidental(logs: LogFacts) -> tuple[LogFacts, list[Traced]]:
     overcome += [traced for _, traced in named if first_line(traced)[0] not in failing and traced not in overcome]
     if not overcome:
         return logs, []
-    overcome += _represented(named, overcome)
+    overcome += _hits_of_events(named, overcome)
     dropped = {id(traced) for traced in overcome}
     kept = replace(
         logs,
@@ -101,7 +101,7 @@ def without_incidental(logs: LogFacts) -> tuple[LogFacts, list[Traced]]:
     return (kept if has_failures else replace(kept, failure_lines=0)), overcome
 
 
-def _represented(named: list[tuple[str, Traced]], overcome: list[Traced]) -> list[Traced]:
+def _hits_of_events(named: list[tuple[str, Traced]], overcome: list[Traced]) -> list[Traced]:
     """The hits of broad signatures whose first line was overcome: their other lines are events of their own."""
     places = {first_line(traced)[:2] for traced in overcome if isinstance(traced, LogEvent)}
     return [
@@ -116,7 +116,7 @@ def _stands(traced: Traced, ends: dict[str, LogEnd], signature: str) -> bool:
     end, outcome = ends.get(first_line(traced)[0]), traced.outcome
     if outcome is None or _is_by_rate(signature) or _is_of_system(traced, signature):
         return True
-    if _ends_by_nature(traced, signature):
+    if ends_by_nature(traced, signature):
         return True
     if (isinstance(traced, Hit) and traced.is_warning) or (end is not None and end.has_failed_items):
         return True
@@ -136,7 +136,7 @@ def _max_progress(traced: Traced, end: LogEnd | None, signature: str) -> int:
     return _FEW_AFTER_HINT if isinstance(traced, LogEvent) and not traced.is_certain else _FEW
 
 
-def _ends_by_nature(traced: Traced, signature: str) -> bool:
+def ends_by_nature(traced: Traced, signature: str = "") -> bool:
     """True for what ends the work by its nature, by a signature or by the words of a line."""
     if signature or not isinstance(traced, LogEvent) or traced.is_warning:
         return signature in _CERTAIN
@@ -203,7 +203,7 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
 
 def _is_lasting(traced: Traced, end: LogEnd | None, signature: str) -> bool:
     """True for what is a fault whatever follows, or comes until a log ends, or makes items fail."""
-    if _ends_by_nature(traced, signature) or _is_by_rate(signature) or _is_of_system(traced, signature):
+    if ends_by_nature(traced, signature) or _is_by_rate(signature) or _is_of_system(traced, signature):
         return True
     is_storm = _is_storm(traced, end) and traced.outcome is not None and traced.outcome.progress < _MUCH_PROGRESS
     return is_storm or (end is not None and end.has_failed_items)
