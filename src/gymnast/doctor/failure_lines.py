@@ -77,6 +77,19 @@ def line_of_text(
 _SOURCE_PLACE: Final = re.compile(r"\b[\w./-]+\.(?:cc|cpp|cxx|hpp|rs|go|java|scala|kt|jl|[ch]):\d+\b")
 """A place in the source of a program: its name is not about the failure."""
 _ERROR_TYPE: Final = re.compile(r"(?:\w+\.)*([A-Z]\w+(?:Error|Exception))(?:: |$)")
+_OTHER_BUGS: Final = frozenset(
+    {
+        *("NullPointerException", "IllegalStateException", "IllegalArgumentException", "ClassCastException"),
+        *(
+            "ArrayIndexOutOfBoundsException",
+            "IndexOutOfBoundsException",
+            "ReferenceError",
+            "RangeError",
+            "NoMethodError",
+        ),
+    }
+)
+"""Those of Java, JavaScript and Ruby."""
 _FIELD_NAME: Final = re.compile(r"\b\w+=(?=[\w'\"\[{(.-])")
 _MIN_FIELDS: Final = 6
 
@@ -125,9 +138,9 @@ def _role(message: str, failure_class: str | None) -> Role:
 
 
 def names_bug(message: str) -> bool:
-    """True for a message in the form of one of Python's own exceptions."""
+    """True for a message in the form of an exception that languages raise themselves: a fault of the code."""
     error = _ERROR_TYPE.match(message)
-    return error is not None and error[1] in BUGS
+    return error is not None and (error[1] in BUGS or error[1] in _OTHER_BUGS)
 
 
 def line_of_exception(error: LoggedException) -> FailureLine:

@@ -30,6 +30,8 @@ _SOME: Final = 3
 _SOME_PROGRESS: Final = 10
 _FEW: Final = 5
 _FEW_AFTER_HINT: Final = 1
+_NEAR_END: Final = 100
+"""Lines after which words of failure without a level do not count, whatever follows."""
 _LONG: Final = 400
 """Lines after which a log is not about an error any more, if it ends in normal operation."""
 _PRELUDE: Final = 10
@@ -125,7 +127,8 @@ def _stands(traced: Traced, ends: dict[str, LogEnd], signature: str) -> bool:
     if signature in _LASTING and not (ends_well(end, _last_line(traced)) or outcome.is_recovered):
         return True
     after = end.last.line - _last_line(traced) if end is not None and end.last is not None else 0
-    is_left_behind = after >= _LONG and end is not None and end.is_normal
+    is_hint = isinstance(traced, LogEvent) and not traced.is_certain
+    is_left_behind = after >= (_NEAR_END if is_hint else _LONG) and (is_hint or (end is not None and end.is_normal))
     return not is_left_behind and outcome.progress <= _max_progress(traced, end, signature)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, LogEnd
     from gymnast.doctor.rules.rule import NoteRule
 
-_FEW_LINES: Final = 5
+_FEW_LINES: Final = 3
 _FEW_BYTES: Final = 2000
 
 
