@@ -86,7 +86,7 @@ def without_incidental(logs: LogFacts) -> tuple[LogFacts, list[Traced]]:
     failing = {first_line(traced)[0] for name, traced in named if _stands(traced, ends, name)}
     overcome = [traced for name, traced in named if _is_overcome(traced, ends, name)]
     overcome = _without_preludes(overcome, logs)
-    overcome += [traced for _, traced in named if first_line(traced)[0] not in failing and traced not in overcome]
+    overcome += [traced for _, traced in named if first_line(traced)[0] not in failing]
     if not overcome:
         return logs, []
     overcome += _hits_of_events(named, overcome)
