@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gymnast.doctor.examine import examine, find_target
+from gymnast.doctor.log_files import BLOCK_BYTES
 from gymnast.doctor.outcomes import count_work
-from gymnast.doctor.read_logs import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,8 @@ import pytest
 from gymnast.doctor.examine import examine, find_target
 from gymnast.doctor.label_check import label_check
 from gymnast.doctor.line_roles import Role, advice_in, headline_of, role_of
-from gymnast.doctor.read_logs import find_logs, read_logs
+from gymnast.doctor.log_files import find_logs
+from gymnast.doctor.read_logs import read_logs
 from gymnast.doctor.system_errors import classify
 from gymnast.doctor.transcripts import Rollout
 

@@ -167,7 +167,7 @@ async def _open_requests(client: HttpClient, remote: RemoteHead) -> list[dict[st
 def _logs_of(head_url: str) -> list[Path]:
     """The log files of a serve on this host."""
     from gymnast.config import read_environ
-    from gymnast.doctor.read_logs import find_logs
+    from gymnast.doctor.log_files import find_logs
     from gymnast.runtime.registry import Registry
 
     entries = Registry(read_environ().runtime_dir).entries()

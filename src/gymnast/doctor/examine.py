@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.doctor.facts import Facts
 from gymnast.doctor.findings import Diagnosis
-from gymnast.doctor.outcomes import first_line, without_incidental
+from gymnast.doctor.log_files import LOG_NAME, find_logs
 from gymnast.doctor.ranking import rank
 from gymnast.doctor.read_failures import read_failures
-from gymnast.doctor.read_logs import LOG_NAME, find_logs, read_logs
+from gymnast.doctor.read_logs import read_logs
 from gymnast.doctor.read_run import read_run
 from gymnast.doctor.rules.registry import apply_rules, collect_notes
 from gymnast.doctor.scheduler import find_kernel_kill, read_job
+from gymnast.doctor.standing import first_line, without_incidental
 from gymnast.doctor.steps import make_steps
 from gymnast.doctor.waits import patience_s
 from gymnast.errors import NotFoundError, UserError

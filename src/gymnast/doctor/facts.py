@@ -259,6 +259,8 @@ class Outcome:
     """Lines that report progress."""
     is_recovered: bool
     """A line says so, or the program started (again)."""
+    progress: int = 0
+    """Lines of any kind that report normal operation."""
 
 
 @dataclass(slots=True)
@@ -278,6 +280,8 @@ class Hit:
     before: str = ""
     """The lines before the first one."""
     outcome: Outcome | None = None
+    progress_between: int = 0
+    """Lines of normal operation after its first occurrence."""
 
 
 @dataclass(slots=True)
@@ -296,6 +300,8 @@ class LogEvent:
     """A traceback follows."""
     before: str = ""
     outcome: Outcome | None = None
+    progress_between: int = 0
+    """Lines of normal operation after its first occurrence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +318,8 @@ class LogEnd:
     """One of them says that the work is done."""
     is_cut: bool = False
     """It breaks off in the middle of a line."""
+    has_failed_items: bool = False
+    """It ends with a count of items of which many failed."""
 
 
 @dataclass(slots=True)
@@ -334,7 +342,13 @@ class LoggedException:
     source: str = ""
     """The line of code that raised it."""
     last_line: int = 0
+    packages: tuple[str, ...] = ()
+    """The installed packages through which the call went that raised it."""
+    inner_line: int = 0
+    """The line of the exception that led to it, if there is one."""
     outcome: Outcome | None = None
+    progress_between: int = 0
+    """Lines of normal operation after its first occurrence."""
 
 
 @dataclass(frozen=True, slots=True)

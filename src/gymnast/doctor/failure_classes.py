@@ -35,6 +35,12 @@ OWN: Final = {
         "find the other process (ps, lsof FILE, ray status), stop it or use another name; lower --concurrency "
         "for locks",
     ),
+    "output_exists": FailureClass(
+        Layer.CONFIG,
+        "a file or folder that the program wants to create exists already",
+        "an earlier run left its output at the same path, and the program does not overwrite it",
+        "resume that run if it is the same work (often --resume), name another output folder, or move the old one away",
+    ),
     "unreachable": FailureClass(
         Layer.INFRA,
         "a host cannot be reached over the network",

@@ -24,6 +24,9 @@ _MIN_WORK: Final = 10
 _LAST_LINES: Final = 5
 _MIN_CUT: Final = 12
 _ALIKE: Final = 3
+_TALLY: Final = re.compile(rb"(?i)(?<![\w.:/-])([1-9]\d{0,8}) (?:failed|errors?|failures)\b|\bfailed=([1-9]\d{0,8})\b")
+_COUNT: Final = re.compile(rb"(?<![\w.:/-])(\d{1,9}) (?=[a-z])")
+_FAILED_SHARE: Final = 0.1
 _NUMBER: Final = re.compile(rb"\d+")
 
 
@@ -41,7 +44,28 @@ def end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | None
     shown = tuple(quote_line(line.decode(errors="replace"), 200) for line in tail if line.strip())
     number = lines - block[len(text) :].count(b"\n") + 1
     quote = Quote(name, max(1, number), quote_line(last.decode(errors="replace")))
-    return LogEnd(quote, is_working or is_done, is_warning, shown, is_done=is_done, is_cut=_breaks_off(ending))
+    return LogEnd(
+        quote,
+        is_working or is_done,
+        is_warning,
+        shown,
+        is_done=is_done,
+        is_cut=_breaks_off(ending),
+        has_failed_items=_counts_failures(ending),
+    )
+
+
+def _counts_failures(lines: list[bytes]) -> bool:
+    """True if a log ends with a count of items of which many failed."""
+    for line in lines:
+        tally = _TALLY.search(line)
+        if tally is None:
+            continue
+        failed = int(tally[1] or tally[2])
+        others = sum(map(int, _COUNT.findall(line))) - failed
+        if tally[2] or failed >= _FAILED_SHARE * max(1, others):
+            return True
+    return False
 
 
 def _ends_working(lines: list[bytes]) -> bool:

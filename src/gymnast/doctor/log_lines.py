@@ -41,6 +41,10 @@ _LETTER: Final = re.compile(
 )
 """The one-letter levels of glog, klog, torch and Ray."""
 _LETTERS: Final = {b"I": Level.INFO, b"W": Level.WARNING, b"E": Level.ERROR, b"F": Level.ERROR, b"C": Level.ERROR}
+_NUMBER_LEVEL: Final = re.compile(rb"^<([0-7])>\[|^\{[^\n]{0,80}?\"level\":\s*([1-6])0\b")
+"""The levels of a kernel, 0 to 7, and those of loggers of JavaScript, 10 to 60."""
+_KERNEL_ERROR: Final = 3
+_SCRIPT_WARNING: Final = 4
 _HEAD: Final = 160
 """A level is at the start of a line."""
 _CAPTURED: Final = re.compile(rb"\b(?:ERROR|WARNING|INFO)\b\W{1,4}(?:stderr|stdout)\b\W{1,4}")
@@ -62,6 +66,7 @@ _PYTHON_WARNING: Final = re.compile(rb":\d+: \w*Warning: ")
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
     rb"|(?i:(?:^|[\s\]:])(?:fatal |internal )?error: |(?:^|\s)fatal: )"
+    rb"|^make(?:\[\d+\])?: \*\*\* "
     rb"|^panic: |panicked at|Unhandled exception|Exception in thread|Assertion .{1,200}failed|core dumped"
     rb"|terminate called|(?:^|\W)(?:Killed|Aborted|Segmentation fault|Illegal instruction|Bus error)\s*$"
     rb"|\b(?:got|received|caught|by) signal[ =:]{0,2}(?:4|6|7|8|9|11)\b"
@@ -77,13 +82,13 @@ _UNEXPECTED_END: Final = re.compile(
 _CANCELLED: Final = re.compile(rb"\b(?:CancelledError|GeneratorExit|KeyboardInterrupt|SystemExit(?:: 0)?)\s*$")
 """How Python's own code says that it was asked to stop."""
 _WEAK: Final = re.compile(
-    rb"(?i:\b(?:NXDOMAIN|SERVFAIL|EAI_\w+|E(?:NOTFOUND|CONN\w+|NOSPC|MFILE|NOMEM|ACCES|PIPE|TIMEDOUT|HOSTUNREACH)"
+    rb"(?i:(?<![\w-])(?:NXDOMAIN|SERVFAIL|EAI_\w+|E(?:NOTFOUND|CONN\w+|NOSPC|MFILE|NOMEM|ACCES|PIPE|TIMEDOUT|HOSTUNREACH)"
     rb"|fail(?:ed|ure|s|ing)?|cannot|can't|could not|couldn't|unable to|refused|denied|not found|no such"
     rb"|invalid"
     rb"|abort(?:ed|ing)?|crash(?:ed)?|exceptions?|errors?|fatal|panic|undefined|unbound|rejected|attempt to"
     rb"|no solution|unsatisfiable|not permitted|expired|reached .{0,30}limit|unreachable|incompatible"
     rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown "
-    rb"(?:option|argument)|call ?stack|back ?trace|stack trace)\b)"
+    rb"(?:option|argument)|call ?stack|back ?trace|stack trace)(?![\w-]))"
 )
 _FILE_NAME: Final = re.compile(rb"(?i:-W\S*error\S*|[\w-]*(?:error|fail|exception|crash)[\w-]*\.[a-z]{1,4}(?![\w.]))")
 _NO_FAILURE: Final = re.compile(
@@ -134,10 +139,21 @@ def _level_by_form(head: bytes) -> Level | None:
     """The level of a line whose form says more than the words in it."""
     if _VERDICT.match(head) or _HEADING.search(head):
         return Level.INFO
+    number = _NUMBER_LEVEL.match(head)
+    if number is not None:
+        return _level_of_number(number)
     event = _EVENT.match(head)
     if event is not None:
         return Level.INFO if event[1] == b"Normal" else Level.ERROR
     return Level.ERROR if b"NCCL WARN" in head else None  # the highest level that NCCL has
+
+
+def _level_of_number(match: re.Match[bytes]) -> Level:
+    if match[1] is not None:
+        excess = int(match[1]) - _KERNEL_ERROR
+        return Level.ERROR if excess <= 0 else Level.WARNING if excess == 1 else Level.INFO
+    excess = int(match[2]) - _SCRIPT_WARNING
+    return Level.ERROR if excess > 0 else Level.WARNING if excess == 0 else Level.INFO
 
 
 def reports_failure(line: bytes) -> bool:

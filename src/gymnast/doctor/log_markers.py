@@ -159,7 +159,7 @@ KEYWORDS: Final = (
         b"signal=",
         b"reached ",
     ),
-    *(b"misconfig", b"not healthy", b"is down"),
+    *(b"keyboardinterrupt", b": *** ", b"misconfig", b"not healthy", b"is down"),
 )
 """In lower case and without digits."""
 

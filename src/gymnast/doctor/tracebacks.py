@@ -21,9 +21,12 @@ _PREFIX: Final = re.compile(
 _FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)')
 _END: Final = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*))?$")
 _INSTALLED: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*|lib64/python3[^/]*)/|^<frozen ")
+_PACKAGE: Final = re.compile(r"/(?:site|dist)-packages/(\w+)")
 _NOISE: Final = frozenset(
     {"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "BrokenPipeError", "ClientDisconnect"}
 )
+_CHAIN_MARKS: Final = (b"direct cause of the following", b"During handling of the above")
+_MARK_LINES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,15 @@ class _Frames:
     """Outside installed packages."""
     source: str = ""
     """The code of the innermost frame."""
+    packages: tuple[str, ...] = ()
 
     def enter(self, file: str, frame: str) -> _Frames:
-        return _Frames(frame, self.last_own if _INSTALLED.search(file) else frame)
+        path = file.replace("\\", "/")
+        if not _INSTALLED.search(path):
+            return _Frames(frame, frame, packages=self.packages)
+        package = _PACKAGE.search(path)
+        names = (package[1],) if package is not None and package[1] not in self.packages else ()
+        return _Frames(frame, self.last_own, packages=(*self.packages, *names))
 
 
 class Tracebacks:
@@ -49,10 +58,14 @@ class Tracebacks:
         self._open: tuple[_Frames, int] | None = None
         """For a traceback that continues in the next block: its frames and how many lines it may still have."""
         self._lines_before = 0
+        self._inner = 0
+        """The line of the exception that the open traceback wraps."""
+        self._last = 0
 
     def start_file(self, file: str, lines_before: int = 0) -> None:
         """Start a file. `lines_before`: the number of lines in the files before it."""
         self._file, self._open, self._lines_before = file, None, lines_before
+        self._inner = self._last = 0
 
     def exceptions(self) -> list[LoggedException]:
         return list(self._kinds.values())
@@ -63,6 +76,7 @@ class Tracebacks:
 
     def open_at(self, lines: list[bytes], index: int, line_number: int, *, is_noise: bool) -> LoggedException | None:
         """Parse the traceback that starts in the line with this index. Returns its exception if it ends here."""
+        self._inner = self._last if _is_chained(lines, index) else 0
         return self._parse(lines, index + 1, line_number + 1, _Frames(), _MAX_LINES, is_noise=is_noise)
 
     def continue_in(self, lines: list[bytes], before: int, *, is_noise: bool) -> LoggedException | None:
@@ -100,6 +114,7 @@ class Tracebacks:
         if match is None:
             return None
         name, message = match[1].rpartition(".")[2], match[2] or ""
+        self._last = line_number
         group = f"{self._file}/{name}/{re.sub(r'[0-9]+', '0', message)[:80]}"
         known = self._kinds.get(group)
         if known is not None:
@@ -120,8 +135,20 @@ class Tracebacks:
                 at=at,
                 source=frames.source,
                 last_line=line_number,
+                packages=frames.packages,
+                inner_line=self._inner,
             )
         return known
+
+
+def is_frame(line: bytes) -> bool:
+    """True for a line of a traceback that names a place in code."""
+    return b'File "' in line and b'", line ' in line
+
+
+def _is_chained(lines: list[bytes], index: int) -> bool:
+    """True if the traceback in this line belongs to an exception that was raised because of the one before it."""
+    return any(mark in line for line in lines[max(0, index - _MARK_LINES) : index] for mark in _CHAIN_MARKS)
 
 
 def without_prefix(line: bytes) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.failure_classes import OWN, class_of, layer_of, subject_of
+from gymnast.doctor.failure_lines import names_bug
 from gymnast.doctor.findings import Confidence, Evidence, Finding
 from gymnast.doctor.line_roles import Role, advice_in, headline_of
 from gymnast.doctor.provenance import own_words
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gymnast.doctor.facts import Facts
-    from gymnast.doctor.root_cause import FailureLine
+    from gymnast.doctor.failure_lines import FailureLine
 
 _MAX_SHOWN: Final = 3
 _OTHER_WEIGHT: Final = 60
@@ -44,6 +45,7 @@ _SETTING: Final = re.compile(
     r"|sizes?\b|length|dtype|models?\b|support|number|version|format|urls?\b|device|mode\b|template|syntax|trust_remote|\w=\S|[`\[]|_"
 )
 """What a message about a setting names."""
+_PANIC: Final = re.compile(r"^panic: |\bpanicked at\b")
 _HARDWARE: Final = re.compile(r"(?i)\bXid\b|\bECC\b|NVLink|off the bus|GPU is lost|hardware")
 """What only a GPU that is broken reports: programs cause the other errors of GPUs as well."""
 _FROM_LOGS: Final = frozenset({*SIGNATURES, *OWN, "unknown_failure", REQUESTS_REJECTED})
@@ -97,7 +99,7 @@ def explain_failure(facts: Facts, failures: Sequence[FailureLine]) -> Finding:
     known = class_of(failure_class)
     headline = _headline(first)
     if failure_class is None or known is None:
-        return _unknown(facts, failures, subject_of(text) or _layer_of_log(first, facts), headline)
+        return _unknown(facts, failures, subject_of(text) or _layer_of_unknown(first, facts), headline)
     layer = layer_of(failure_class, text, _layer_of_log(first, facts))
     symptom = f"probably {known.symptom}: {headline}" if is_guess else f"{known.symptom}: {headline}"
     return Finding(
@@ -117,6 +119,14 @@ def explain_failure(facts: Facts, failures: Sequence[FailureLine]) -> Finding:
 def _layer_of_log(line: FailureLine, facts: Facts) -> Layer:
     """The layer of the program that wrote a log, by its content."""
     return Layer.MODEL_SERVING if line.quote.file in facts.logs.model_servers else Layer.INFRA
+
+
+def _layer_of_unknown(line: FailureLine, facts: Facts) -> Layer:
+    """The likely layer of a failure without a class: what a program's own code raises is most often its own fault."""
+    layer, error = _layer_of_log(line, facts), line.exception
+    is_own = error is not None and error.own_frame != "" and error.own_frame == error.frame
+    is_bug = is_own or names_bug(line.message) or _PANIC.search(line.message) is not None
+    return Layer.AGENT if layer is Layer.INFRA and is_bug else layer
 
 
 def _class_of_line(line: FailureLine, facts: Facts) -> tuple[str | None, bool]:

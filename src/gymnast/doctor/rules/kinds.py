@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.failure_classes import class_of
 from gymnast.doctor.findings import Confidence, Evidence, Finding, quote_line
-from gymnast.doctor.read_logs import BOUNDARY_ID
+from gymnast.doctor.line_readings import BOUNDARY_ID
 from gymnast.doctor.rules.kind_table import MODEL_KINDS, TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
 from gymnast.doctor.system_errors import classify

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding
+from gymnast.doctor.line_readings import JOB_CANCELLED_ID, REQUEUED_ID, VERIFY_500_ID
 from gymnast.doctor.provenance import own_words
-from gymnast.doctor.read_logs import JOB_CANCELLED_ID, REQUEUED_ID, VERIFY_500_ID
 from gymnast.doctor.rules.infra import CONSEQUENCES
 from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
@@ -254,6 +254,8 @@ _OWNERS: Final = (
     ),
 )
 """Whose code raised an exception, by its frames."""
+_SERVERS: Final = frozenset({"vllm", "sglang", "tensorrt_llm", "lmdeploy", "llama_cpp", "text_generation_server"})
+"""Packages of model servers: what a library raises below them concerns the model that they were given."""
 _BUGS: Final = frozenset(
     {
         *(
@@ -325,6 +327,8 @@ def owner_of(exception: LoggedException, facts: Facts) -> tuple[str, Layer, str]
     failed = facts.logs.hits.get(VERIFY_500_ID)
     if failed is not None and failed.first.file == exception.end.file:
         return "verifier_exception", Layer.VERIFIER, "an environment"
+    if exception.type in _BUGS and exception.frame != exception.own_frame and _SERVERS & {*exception.packages}:
+        return "engine_exception", Layer.MODEL_SERVING, "a model server"
     if exception.type in _BUGS and exception.own_frame:
         return "code_exception", Layer.AGENT, "the program's own code"
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
-from gymnast.doctor.read_logs import SATURATED_ID
+from gymnast.doctor.line_readings import SATURATED_ID
 from gymnast.doctor.rules.kinds import is_storm
 from gymnast.doctor.rules.rewards import UNEXPLAINED, explain_study
 from gymnast.doctor.rules.rule import record_rule, run_rule

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, LogEnd
     from gymnast.doctor.rules.rule import NoteRule
 
-_FEW_LINES: Final = 5
+_FEW_LINES: Final = 3
 _FEW_BYTES: Final = 2000
 
 
@@ -45,7 +45,8 @@ def log_not_understood(facts: Facts) -> Finding | None:
     if len(odd) < len(facts.logs.files):
         return None
     file, end = odd[0]
-    if end.last is not None and not _speaks_of_trouble(end) and not _is_foreign(end, facts):
+    is_explained = bool(facts.logs.overcome) or not (_speaks_of_trouble(end) or _is_foreign(end, facts))
+    if end.last is not None and is_explained:
         return None
     if end.last is None:
         evidence, symptom = Evidence("the file is empty", file), "the log is empty"

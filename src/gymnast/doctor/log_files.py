@@ -1,0 +1,68 @@
+"""Finds log files, and reads them in blocks of complete lines."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+BLOCK_BYTES: Final = 1 << 22
+_COLOR: Final = re.compile(rb"\x1b\[[\d;]*[A-Za-z]")
+LOG_NAME: Final = re.compile(r"\.(?:log|out|err|txt)(?:\.\d+)?$")
+_SKIPPED_FOLDERS: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
+_OTHER_LOG_NAME: Final = re.compile(
+    r"^[^.]+$|(?i:\.(?:stdout|stderr|nohup|journal|kubelet|dmesg|events|trace|logs?[-_.]\S+|[oe]\d+)$"
+    r"|^(?:log|stdout|stderr|journal|dmesg|messages|syslog|console)\b)"
+)
+"""Names that logs have elsewhere: no suffix at all, those of schedulers, journals and redirected output."""
+_NOT_LOGS: Final = re.compile(r"(?i)\.(?:jsonl?|ya?ml|toml|py|md|sh|csv|lock|cfg|ini|html|pid|png|svg)$")
+_TEXT_BYTES: Final = 4096
+
+
+def find_logs(folder: Path) -> list[Path]:
+    """The log files in a folder, recursively, sorted by name. Skips installed packages."""
+    logs: list[Path] = []
+    others: list[Path] = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS]
+        paths = [path for name in names if not name.startswith(".") and (path := Path(root, name)).is_file()]
+        logs += [path for path in paths if LOG_NAME.search(path.name)]
+        others += [path for path in paths if not LOG_NAME.search(path.name) and not _NOT_LOGS.search(path.name)]
+    named = [path for path in others if _OTHER_LOG_NAME.search(path.name)]
+    return sorted((*logs, *(path for path in (named if logs or named else others) if _is_text(path))))
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_TEXT_BYTES)
+    except OSError:
+        return False
+    return b"\n" in head and b"\0" not in head
+
+
+def read_blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Blocks of complete lines without colors, a few megabytes each."""
+    return (_COLOR.sub(b"", block) if b"\x1b[" in block else block for block in _raw_blocks(stream))
+
+
+def _raw_blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Blocks of complete lines; completes the last line."""
+    rest = b""
+    chunk = stream.read(BLOCK_BYTES)
+    while chunk:
+        following = stream.read(BLOCK_BYTES)
+        if not following and not chunk.endswith(b"\n"):
+            chunk += b"\n"
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield rest + chunk[:end]
+            rest = chunk[end:]
+        else:
+            rest = (rest + chunk)[-BLOCK_BYTES:]  # a line of this length is not a log line
+        chunk = following

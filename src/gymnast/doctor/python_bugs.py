@@ -1,0 +1,57 @@
+"""Classes of Python's own exceptions, by where they were raised: in the program, in a library, while reading a row."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gymnast.doctor.facts import LoggedException
+
+_TABLE_FRAME: Final = re.compile(r"/(?:pandas|datasets|pyarrow|polars)/")
+"""Code of libraries for tables: what is missing there is missing in the data."""
+_LOADING: Final = re.compile(r"(?i)state_?dict|checkpoint|load|weights|vocab|tokenizer|embed|param")
+
+
+def loads_weights(error: LoggedException) -> bool:
+    return _LOADING.search(f"{error.message} {error.frame} {error.source}") is not None
+
+
+_ROW_ACCESS: Final = (
+    r"\b(?:rows?|examples?|samples?|records?|items?|entry|entries|docs?|datum|data|instances?|problems?|questions?|tasks?"
+    r"|features?|conversations?|ex|line)(?:_?\d+)?(?:\[[^\[\]]{{1,20}}\])?\[\s*f?['\"]{key}['\"]\s*\]"
+)
+"""Code that reads a field of a row."""
+_LIBRARY_FRAME: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*|lib64/python3[^/]*)/")
+_VERSION_BUG: Final = re.compile(r"has no attribute|unexpected keyword argument|positional argument|cannot import name")
+_SHAPES: Final = re.compile(r"could not be broadcast|shapes .{1,80}not aligned|cannot reshape array")
+BUGS: Final = frozenset(
+    {
+        *("IndexError", "KeyError", "TypeError", "AttributeError", "NameError", "UnboundLocalError", "RecursionError"),
+        *("ZeroDivisionError", "UnicodeDecodeError", "JSONDecodeError", "StopIteration", "NotImplementedError"),
+        *("SyntaxError", "IndentationError", "AssertionError"),
+    }
+)
+"""Exceptions of Python itself: faults of the code that raised them."""
+
+
+def class_of_bug(error: LoggedException) -> str | None:
+    """The class of one of Python's own exceptions, by where it was raised."""
+    if error.type == "KeyError" and re.search(r"<frozen os>|/os\.py:", error.frame):
+        return "variable_unset"
+    if error.type == "TypeError" and "__init__() got an unexpected keyword" in error.message:
+        return "bad_setting"
+    if error.type == "KeyError" and (reads_row(error) or _TABLE_FRAME.search(error.frame)):
+        return "data_unreadable"
+    if error.type not in BUGS:
+        is_own = error.type == "ValueError" and error.own_frame and _SHAPES.search(error.message)
+        return "code_exception" if is_own else None
+    if not error.own_frame or _LIBRARY_FRAME.search(error.frame):
+        return "install_mismatch" if _VERSION_BUG.search(error.message) else None
+    return None if error.type in {"JSONDecodeError", "UnicodeDecodeError"} else "code_exception"
+
+
+def reads_row(error: LoggedException) -> bool:
+    """True if the code that raised a KeyError reads this field of a row."""
+    key = re.escape(error.message.strip("'\""))
+    return bool(key) and re.search(_ROW_ACCESS.format(key=key), error.source, re.IGNORECASE) is not None
