@@ -178,7 +178,7 @@ def _prepare(source: str) -> None:
             setattr(module, name, None)
     if not hasattr(builtins, "exit"):
         builtins.exit = sys.exit  # type: ignore[assignment]
-    builtins.print = _make_flushing_print()  # type: ignore[assignment]
+    builtins.print = _make_flushing_print()
     for name in _DISABLED_MODULES.split():
         sys.modules[name] = None  # type: ignore[assignment]
 
