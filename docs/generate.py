@@ -237,6 +237,8 @@ def _comparison_table() -> list[str]:
         "  same for each reply here. So is the language of a short text, for which langdetect draws random numbers:",
         "  both were compared with its seed set to 0, as it is here.",
         "- A multichallenge row with a weight that is null is refused. There it fails as soon as the judge answers.",
+        "- math_with_judge limits math-verify by CPU time, and running out of it is a failure. There an answer that",
+        "  takes the library more than 5 seconds is wrong, so that the reward depends on the machine.",
         "- Errors of programs in code_gen have the texts of the Python that runs them. NeMo Gym needs Python 3.13.",
         "",
         "Replies that differed were compared again after a change.",
