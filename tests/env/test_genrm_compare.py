@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from gymnast.builtin.resources_servers.genrm_compare.app import GenRMCompare
 from gymnast.builtin.resources_servers.genrm_compare.scores import Scores, find_objects, read_exact_scores, read_scores
 from gymnast.builtin.resources_servers.genrm_compare.settings import GenRMCompareSettings
-from gymnast.builtin.resources_servers.genrm_compare.texts import answer_for_judge, reasoning_of
+from gymnast.builtin.resources_servers.genrm_compare.texts import NO_ANSWER, answer_for_judge, reasoning_of
 from gymnast.builtin.resources_servers.genrm_compare.word_judge import answer as word_judge
 from gymnast.builtin.responses_api_models.genrm_model.comparing_model import add_responses
 from gymnast.wire.calls import Scope
@@ -264,6 +264,13 @@ async def test_a_judge_without_scores_is_asked_again_and_then_a_default_or_a_fai
     async with judged(GenRMCompare, settings(scoring="strict", **own), ScriptedJudge("?")) as subject:
         found = await verify_all(subject, body(0, "a"), body(1, "b"))
     assert [verdict["_ng_failure_judge_error"][:20] for verdict in found] == ["judge_unparseable: n"] * 2
+
+
+def test_only_nemo_gyms_rules_pass_over_a_judges_message_without_a_type() -> None:
+    message = {"role": "assistant", "content": [{"type": "output_text", "text": TIE}]}
+    assert answer_for_judge({"output": [message]}) == TIE
+    assert answer_for_judge({"output": [message]}, untyped="") == NO_ANSWER
+    assert answer_for_judge({"output": [message, {"type": "message", **message}]}, untyped="") == TIE
 
 
 def test_scores_that_are_hard_to_find_do_not_take_for_ever() -> None:

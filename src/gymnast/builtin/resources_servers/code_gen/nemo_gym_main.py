@@ -178,8 +178,22 @@ def _prepare(source: str) -> None:
             setattr(module, name, None)
     if not hasattr(builtins, "exit"):
         builtins.exit = sys.exit  # type: ignore[assignment]
+    builtins.print = _make_flushing_print()
     for name in _DISABLED_MODULES.split():
         sys.modules[name] = None  # type: ignore[assignment]
+
+
+def _make_flushing_print() -> Any:
+    """NeMo Gym's `print` flushes after each call: a program's own output needs the method, and errors have its name."""
+    write = print
+
+    def flushing_print(*values: Any, **options: Any) -> None:
+        options["flush"] = True
+        write(*values, **options)
+
+    flushing_print.__module__ = "nemo_gym"
+    flushing_print.__name__ = flushing_print.__qualname__ = "print_always_flushes"
+    return flushing_print
 
 
 def _raise_stack_limit() -> None:

@@ -72,5 +72,6 @@ class GenRMJudge:
         return self._quoter.disarm(answer) if self._settings.scoring == "strict" else answer
 
     def _read(self, response: JsonObject) -> Scores | None:
-        text = answer_for_judge(response)
-        return read_exact_scores(text) if self._settings.scoring == "strict" else read_scores(text, self._defaults)
+        if self._settings.scoring == "strict":
+            return read_exact_scores(answer_for_judge(response))
+        return read_scores(answer_for_judge(response, untyped=""), self._defaults)

@@ -11,19 +11,19 @@ NO_ANSWER: Final = "None"
 """What the judge sees of a response without text."""
 
 
-def answer_of(response: Any) -> str:
-    """The text of all messages."""
+def answer_of(response: Any, *, untyped: str = "message") -> str:
+    """The text of all messages. `untyped` is the type of items that do not name theirs."""
     return "".join(
         part.get("text", "")
-        for item in _items(response, "message")
+        for item in _items(response, "message", untyped)
         for part in _objects(item.get("content"))
         if part.get("type") == "output_text"
     )
 
 
-def answer_for_judge(response: Any) -> str:
+def answer_for_judge(response: Any, *, untyped: str = "message") -> str:
     """The answer as the judge sees it."""
-    answer = answer_of(response)
+    answer = answer_of(response, untyped=untyped)
     return answer if answer.strip() else NO_ANSWER
 
 
@@ -48,9 +48,9 @@ def history(value: str | Sequence[JsonObject]) -> list[dict[str, str]]:
     return [{"role": str(item["role"]), "content": message_text(item)} for item in items if item.get("role")]
 
 
-def _items(response: Any, kind: str) -> list[JsonObject]:
+def _items(response: Any, kind: str, untyped: str = "message") -> list[JsonObject]:
     output = response.get("output") if isinstance(response, dict) else None
-    return [item for item in _objects(output) if item.get("type", "message") == kind]
+    return [item for item in _objects(output) if item.get("type", untyped) == kind]
 
 
 def _objects(value: Any) -> list[JsonObject]:

@@ -77,8 +77,9 @@ class MultiChallengeTask(Task):
 
     @property
     def raw_items(self) -> Any:
-        """The rubric of the row or of its metadata."""
-        return self.rubric or (self.metadata or {}).get("rubric", [])
+        """The rubric of the row or of its metadata, where an empty text or object is an empty rubric as in NeMo Gym."""
+        rubric = self.rubric or (self.metadata or {}).get("rubric", [])
+        return [] if rubric in ("", {}) else rubric
 
 
 class MultiChallengeVerdict(Verdict):

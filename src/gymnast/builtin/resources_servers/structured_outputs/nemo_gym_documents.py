@@ -6,15 +6,14 @@ root element is the only field, attributes are `@name`, text next to other conte
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from xml.parsers import expat
 
 import yaml
+
+from .nemo_gym_errors import read_csv, read_json
 
 
 class _XmlBuilder:
@@ -65,13 +64,8 @@ def _refuse_entity(*_: object) -> None:
     raise ValueError("entities are disabled")
 
 
-def read_csv(text: str) -> list[dict[str | Any, Any]]:
-    """Parse a table with a header: a list of objects with text."""
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "json": json.loads,
+    "json": read_json,
     "yaml": yaml.safe_load,
     "toml": tomllib.loads,
     "xml": read_xml,

@@ -5,12 +5,12 @@ Every object of a schema is closed, except those within lists (`anyOf` …). An 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from . import nemo_gym_documents
 from .documents import DocumentError, strip_fence
+from .nemo_gym_errors import read_json
 from .openapi_validator import first_error
 
 Outcome = dict[str, str | None]
@@ -32,7 +32,7 @@ def _check(schema_text: str, schema_type: str, text: str, options: Mapping[str, 
     elif not text.strip():
         raise DocumentError("No assistant response text", "empty_response")
     try:
-        schema = json.loads(schema_text)
+        schema = read_json(schema_text)
     except (ValueError, RecursionError) as error:
         raise DocumentError(str(error)[:_MAX_MESSAGE_CHARS], "schema_error") from error
     if options.get("strict_schema", True):
@@ -49,7 +49,7 @@ def _check(schema_text: str, schema_type: str, text: str, options: Mapping[str, 
 def read_payload(arguments: str, key: str | None) -> Any:
     """The document of a call: its arguments, or the one named `key`."""
     try:
-        values = json.loads(arguments)
+        values = read_json(arguments)
     except (ValueError, RecursionError) as error:
         raise DocumentError(_describe(error), "tool_arguments_parse_error") from error
     if not key:

@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from .nemo_gym_patterns import Search, compile_pattern
 from .tables import CASE_SENSITIVE
 
 _MAX_INTEGER: Final = 2**63
+_AMBIGUOUS: Final = "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+_AMBIGUOUS_EMPTY: Final = (
+    "The truth value of an empty array is ambiguous. Use `array.size > 0` to check that an array is not empty."
+)
 Cells = Mapping[str, Any]
 """A row; None stands for a missing value."""
 
@@ -44,9 +50,20 @@ class Frame:
     def has(self, column: str, value: Any) -> bool:
         """Whether a row has a value."""
         if isinstance(value, list) and column not in self.mixed:
-            raise ValueError("Lengths must match to compare")
+            return self._has_list(column, value)
         refuse_comparison("eq", value, len(self.rows), mixed=column in self.mixed)
         return any(row[column] == value for row in self.rows)
+
+    def _has_list(self, column: str, values: list[Any]) -> bool:
+        """Whether a column of texts has a list: only one with a single value has an answer there."""
+        cells = np.asarray(values, dtype=object).ravel()
+        if cells.size != 1:
+            raise ValueError(_AMBIGUOUS if cells.size else _AMBIGUOUS_EMPTY)
+        if cells[0] is None:
+            return False
+        if len(self.rows) != 1:
+            raise ValueError("Lengths must match to compare")
+        return bool(self.rows[0][column] == values[0])
 
     def highest(self, column: str) -> Any:
         """The last value in the order of texts."""

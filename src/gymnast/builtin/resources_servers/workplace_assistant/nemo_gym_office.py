@@ -21,6 +21,7 @@ from .nemo_gym_customers import CustomerRelationshipManagerTool
 from .nemo_gym_frame import Cells, Frame, describe, equal
 from .nemo_gym_mail import CompanyDirectoryTool, EmailTool
 from .nemo_gym_projects import ProjectManagementTool
+from .nemo_gym_suggestions import describe_call_error
 from .tables import OfficeData, Row, Table
 from .toolbox import CHANGING
 
@@ -84,9 +85,13 @@ class NeMoGymOffice:
         """A tool's reply. An error is a text for the model."""
         given = {key: value for key, value in arguments.items() if value is not None}
         try:
-            return self.functions[name](**given)
-        except Exception as error:  # noqa: BLE001 - the model reads every error
+            function = self.functions[name]
+        except KeyError as error:
             return f"Error executing tool '{name}': {error}"
+        try:
+            return function(**given)
+        except Exception as error:  # noqa: BLE001 - the model reads every error
+            return f"Error executing tool '{name}': {describe_call_error(function, error)}"
 
     def frames(self) -> dict[str, Frame]:
         """The five tables that a score compares."""
