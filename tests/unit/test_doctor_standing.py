@@ -140,3 +140,32 @@ def test_a_word_of_failure_within_an_option_is_no_hint() -> None:
 )
 def test_classes_by_words_that_programs_share(message: str, kind: str) -> None:
     assert classify(message) == kind
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["    0 sieves tested and failed,", "Result: 0 of 12 bags failed", "0 errors", "done (0 mills with errors)"],
+)
+def test_nothing_that_failed_is_no_failure(line: str) -> None:
+    assert not hints_at_failure(line.encode())
+
+
+@pytest.mark.parametrize("line", ["rank 0 failed", "worker 0 failed to start", "10 bags failed"])
+def test_a_zero_that_is_a_number_of_something_hides_no_failure(line: str) -> None:
+    assert hints_at_failure(line.encode())
+
+
+def test_an_object_where_code_wants_text_is_a_bug_of_that_code_and_not_a_wrong_version(tmp_path: Path) -> None:
+    frames = '  File "/home/m/mill.py", line 3, in grind\n    name = reply.strip()\n' + FRAME
+    log = f"{steps(3)}Traceback (most recent call last):\n{frames}"
+    first = findings(tmp_path, log + "AttributeError: 'Reply' object has no attribute 'strip'\n")[0]
+    assert first["id"] != "install_mismatch"
+    first = findings(tmp_path, log + "AttributeError: module 'kettle' has no attribute 'boil'\n")[0]
+    assert first["id"] == "install_mismatch"
+
+
+def test_a_model_that_an_endpoint_does_not_know_is_no_missing_command(tmp_path: Path) -> None:
+    reply = "Error code: 404 - {'error': {'message': 'Model not found or not loaded'}}"
+    assert findings(tmp_path, f"{steps(2)}2031-05-06 09:11:00 ERROR taste: call failed: {reply}\n")[0]["id"] == (
+        "model_name_wrong"
+    )

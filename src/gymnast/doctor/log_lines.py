@@ -92,7 +92,9 @@ _WEAK: Final = re.compile(
 )
 _FILE_NAME: Final = re.compile(rb"(?i:-W\S*error\S*|[\w-]*(?:error|fail|exception|crash)[\w-]*\.[a-z]{1,4}(?![\w.]))")
 _NO_FAILURE: Final = re.compile(
-    rb"(?i:\b0 (?:errors?|fail\w*|exceptions?)|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
+    rb"(?i:(?<!rank )(?<!worker )(?<!gpu )(?<!node )(?<!process )(?<!device )(?<!task )\b0 (?:errors?|fail\w*"
+    rb"|exceptions?)|(?:^|[,;:(|]) *0 (?:of \d+ )?(?:\w+ ){1,3}(?:errors?|fail\w*)\b"
+    rb"|\b(?:errors?|fail\w*|killed)\s*[=:]\s*0\b|\bno (?:errors?|failures?)\b"
     rb"|\b(?:missing|not found|lost|dropped|expired|exceeded|invalid|rejected|unreachable|aborted)\W{0,3}0\b"
     rb"|\bnone \w+ed\b|\bexceptions? out of \d"
     rb"|\bon 0 of\b|\bexit(?:ed)?(?: with)?(?: exit)? code 75\b|\bretry\w*|\bstarting again\b|\brecover(?:ed"

@@ -24,6 +24,8 @@ _ROW_ACCESS: Final = (
 """Code that reads a field of a row."""
 _LIBRARY_FRAME: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*|lib64/python3[^/]*)/")
 _VERSION_BUG: Final = re.compile(r"has no attribute|unexpected keyword argument|positional argument|cannot import name")
+_NO_ATTRIBUTE: Final = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+_BUILTINS: Final = (str, bytes, list, dict, tuple, set, int, float, type(None))
 _SHAPES: Final = re.compile(r"could not be broadcast|shapes .{1,80}not aligned|cannot reshape array")
 BUGS: Final = frozenset(
     {
@@ -46,9 +48,18 @@ def class_of_bug(error: LoggedException) -> str | None:
     if error.type not in BUGS:
         is_own = error.type == "ValueError" and error.own_frame and _SHAPES.search(error.message)
         return "code_exception" if is_own else None
-    if not error.own_frame or _LIBRARY_FRAME.search(error.frame):
+    is_library = not error.own_frame or _LIBRARY_FRAME.search(error.frame) is not None
+    if is_library and not _expects_other_type(error.message):
         return "install_mismatch" if _VERSION_BUG.search(error.message) else None
     return None if error.type in {"JSONDecodeError", "UnicodeDecodeError"} else "code_exception"
+
+
+def _expects_other_type(message: str) -> bool:
+    """True if code got an object where it wants text, a list or the like: another version of its class is no help."""
+    found = _NO_ATTRIBUTE.search(message)
+    if found is None or found[1] in {kind.__name__ for kind in _BUILTINS}:
+        return False
+    return any(hasattr(kind, found[2]) for kind in _BUILTINS)
 
 
 def reads_row(error: LoggedException) -> bool:
