@@ -188,6 +188,13 @@ def wait_until(check: Callable[[], bool], what: str, *, within_s: float = 300.0)
         time.sleep(0.1)
 
 
+def _last_words(view: JobView) -> str:
+    """A job, and the end of its log if it goes on."""
+    has_log = view.log is not None and Path(view.log).exists() and not view.state.is_over
+    lines = Path(view.log).read_text(errors="replace").splitlines()[-30:] if has_log and view.log else []
+    return "\n  ".join([str(view), *lines])
+
+
 def wait_for_all(executor: Executor, submission: Submission, *, within_s: float = 300.0) -> list[JobView]:
     """Wait until every worker's job is over."""
     found: list[JobView] = []
@@ -199,7 +206,7 @@ def wait_for_all(executor: Executor, submission: Submission, *, within_s: float 
     try:
         wait_until(are_over, "all jobs over", within_s=within_s)
     except AssertionError:
-        raise AssertionError(f"still there: {found}") from None
+        raise AssertionError("\n".join(["still there:", *map(_last_words, found)])) from None
     return found
 
 
