@@ -24,6 +24,11 @@ folder=/tmp/ray-$SLURM_JOB_ID
 gpus=${SLURM_GPUS_ON_NODE:-8}
 cpus=${SLURM_CPUS_ON_NODE:-$(nproc)}
 
+# Without a token, everyone on the network could run code in the job's cluster. Where the home folder has one, `ray start`
+# wants it from all, but clients do not send it by themselves: so the job has its own. Older versions of Ray ignore both.
+export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
+export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
+
 on_head() { srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" "$@"; }
 # Everything that was started in this job ends with it.
 trap 'jobs -p | xargs -r kill 2>/dev/null || true' EXIT

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,13 +46,19 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
+    with running_nodes(3) as found:
+        yield found
+
+
+@contextmanager
+def running_nodes(count: int, **environ: str) -> Iterator[Nodes]:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    command = [sys.executable, "-m", "tests.cluster.ray_nodes", "3", "2", str(port)]
+    command = [sys.executable, "-m", "tests.cluster.ray_nodes", str(count), "2", str(port)]
     patience = {"RAY_raylet_start_wait_time_s": "600"}  # on a busy machine
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **patience}
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **patience, **environ}
     )
     assert process.stdout is not None
     try:
@@ -83,6 +90,16 @@ class TestRay(ExecutorConformance):
 def test_an_address_where_no_cluster_is_is_told(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="cannot reach the Ray cluster at"):
         RayExecutor(RayOptions(address="127.0.0.1:1")).submit(shared_run(tmp_path, tasks=1).wanted(1), 1)
+
+
+def test_a_cluster_that_wants_a_token_is_told(tmp_path: Path) -> None:
+    """Once Ray has made one for a cluster of its own, every `ray start` of that user wants it from all clients."""
+    with (
+        running_nodes(1, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="4b" * 32) as guarded,
+        pytest.raises(StartError, match="wants a token") as told,
+    ):
+        RayExecutor(RayOptions(address=guarded.address)).submit(shared_run(tmp_path, tasks=1).wanted(1), 1)
+    assert "RAY_AUTH_MODE=token" in str(told.value.next)
 
 
 def test_workers_are_started_and_ended_through_a_client_address(nodes: Nodes, tmp_path: Path) -> None:

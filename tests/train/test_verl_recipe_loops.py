@@ -57,10 +57,15 @@ def test_a_recipe_is_submitted_to_slurm(name: str, tmp_path: Path) -> None:
     loop = make_recipe_loop(tmp_path, FOLDER / f"{name}.yaml", ENVIRONMENTS_OF[name])
     files = [str(tmp_path / part) for part in ("model", "train.jsonl", "validation.jsonl")]
     environ = {**loop.environ("first"), "GPUS": "1", "VENV": sys.prefix}
+    joined = [f"ray_kwargs.ray_init.{name}=null" for name in ("num_cpus", "num_gpus")]  # the job's cluster has them
     with running_slurm(tmp_path / "slurm", NODES="1", CPUS="16", GPUS="1"):
         environ["SLURM_CONF"] = os.environ["SLURM_CONF"]
         done = subprocess.run(
-            [FOLDER / f"{name}.sh", *files, *loop.overrides], env=environ, cwd=tmp_path, check=True, capture_output=True
+            [FOLDER / f"{name}.sh", *files, *loop.overrides, *joined],
+            env=environ,
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
         )
         job = done.stdout.split()[-1].decode()
         subprocess.run(["srun", f"--dependency=afterany:{job}", "true"], env=environ, check=True)

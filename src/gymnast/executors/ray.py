@@ -226,12 +226,27 @@ def _connect(address: str | None) -> Iterator[Any]:
         init_ray(ray, address or "auto")
     except Exception as error:
         where = f"the Ray cluster at {address}" if address else "a Ray cluster that this node belongs to"
+        if _wants_token(error):
+            hint = "set RAY_AUTH_MODE=token; Ray reads the token from RAY_AUTH_TOKEN, or from ~/.ray/auth_token"
+            raise StartError(f"{where} wants a token", next=hint) from error
         next_step = "name it (ray://HOST:10001), or start one: ray start --head"
         raise StartError(f"cannot reach {where}: {_message(error)}", next=next_step) from error
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _wants_token(error: BaseException | None) -> bool:
+    """Whether a connection failed for want of a token, which newer versions of Ray make by themselves.
+
+    Ray keeps the reason as text: the traceback of its last try.
+    """
+    while error is not None:
+        if "InvalidAuthToken" in str(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 def init_ray(ray: Any, address: str) -> None:
