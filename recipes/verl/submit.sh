@@ -29,7 +29,8 @@ cpus=${SLURM_CPUS_ON_NODE:-$(nproc)}
 export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
 export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
 
-on_head() { srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" "$@"; }
+# Slurm names a task's GPUs in the variables of all vendors; verl wants one of them.
+on_head() { srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" env -u ROCR_VISIBLE_DEVICES "$@"; }
 # Everything that was started in this job ends with it.
 trap 'jobs -p | xargs -r kill 2>/dev/null || true' EXIT
 
@@ -44,7 +45,7 @@ done
 [ -n "$address" ] || { echo "Ray did not start on $head within 2 minutes" >&2; exit 1; }
 
 if [ "$nodes" -gt 1 ]; then
-  srun --overlap --nodes=$((nodes - 1)) --ntasks=$((nodes - 1)) --exclude="$head" \
+  srun --overlap --nodes=$((nodes - 1)) --ntasks=$((nodes - 1)) --exclude="$head" env -u ROCR_VISIBLE_DEVICES \
     "$ray" start --address="$address" --num-cpus="$cpus" --num-gpus="$gpus" --disable-usage-stats --block &
 fi
 
