@@ -34,7 +34,9 @@ on_head() { srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" env -u ROCR_V
 # Everything that was started in this job ends with it.
 trap 'jobs -p | xargs -r kill 2>/dev/null || true' EXIT
 
-# Port 0: Ray takes one that is free and writes down which, so that jobs on one node do not meet.
+# Port 0: Ray takes one that is free and writes down which, so that jobs on one node do not meet. A requeued job must not
+# read what it wrote down before.
+on_head rm -rf "$folder"
 on_head "$ray" start --head --port=0 --num-cpus="$cpus" --num-gpus="$gpus" --temp-dir="$folder" --disable-usage-stats --block &
 address=
 for _ in $(seq 120); do

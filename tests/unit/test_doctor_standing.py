@@ -102,7 +102,7 @@ def test_code_in_a_traceback_is_not_a_message(tmp_path: Path) -> None:
 
 def test_what_a_library_raises_below_a_model_server_concerns_the_model(tmp_path: Path) -> None:
     log = (
-        'Traceback (most recent call last):\n  File "/work/bench.py", line 11, in <module>\n    main()\n'
+        'Traceback (most recent call last):\n  File "/srv/mill/bench.py", line 11, in <module>\n    main()\n'
         '  File "/v/lib/python3.12/site-packages/vllm/entrypoints/llm.py", line 3, in __init__\n    self.load()\n'
         '  File "/v/lib/python3.12/site-packages/wordpiece/load.py", line 9, in load\n    return raw(name)\n'
         "TypeError: not a string\n"
