@@ -156,7 +156,7 @@ def test_a_zero_that_is_a_number_of_something_hides_no_failure(line: str) -> Non
 
 
 def test_an_object_where_code_wants_text_is_a_bug_of_that_code_and_not_a_wrong_version(tmp_path: Path) -> None:
-    frames = '  File "/home/m/mill.py", line 3, in grind\n    name = reply.strip()\n' + FRAME
+    frames = '  File "/srv/mill/grind.py", line 3, in grind\n    name = reply.strip()\n' + FRAME
     log = f"{steps(3)}Traceback (most recent call last):\n{frames}"
     first = findings(tmp_path, log + "AttributeError: 'Reply' object has no attribute 'strip'\n")[0]
     assert first["id"] != "install_mismatch"
