@@ -55,7 +55,7 @@ def class_of_bug(error: LoggedException) -> str | None:
 
 
 def _expects_other_type(message: str) -> bool:
-    """True if code got an object where it wants text, a list or the like: another version of its class is no help."""
+    """True if the code expected text, a list or another built-in type: a different version would not help."""
     found = _NO_ATTRIBUTE.search(message)
     if found is None or found[1] in {kind.__name__ for kind in _BUILTINS}:
         return False

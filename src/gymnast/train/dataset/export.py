@@ -243,40 +243,38 @@ class _Export:
 
     def _labelled_pairs(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         """The rollouts of pairs, task by task; one that is better in one pair and worse in another has no label."""
+        for key, pairs, chats in self._distinct_pairs():
+            chosen, rejected = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
+            self.index.left_out["both_better_and_worse"] += len(chosen & rejected)
+            for position in sorted(chosen ^ rejected):
+                yield key, self._maker.kto(chats[position], self._facts(position), label=position in chosen)
+
+    def _pair_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
+        for key, pairs, chats in self._distinct_pairs():
+            for chosen, rejected in pairs:
+                facts = self._facts(chosen), self._facts(rejected)
+                try:
+                    yield key, self._maker.dpo(chats[chosen], chats[rejected], *facts)
+                except NotChatError as error:
+                    self.index.left_out[str(error)] += 1
+
+    def _distinct_pairs(self) -> Iterator[tuple[tuple[int, int], list[tuple[int, int]], dict[int, Chat]]]:
+        """The pairs of each task whose completions differ, and the chats of their rollouts."""
         index = self.index
         with _LinesAt(self._runs) as lines:
             for key, group in groupby(select_pairs(index, self.request.pairs), self._task_of_pair):
                 pairs = list(group)
                 members = sorted({position for pair in pairs for position in pair})
-                chats = {position: self._read(lines.read(index, position)) for position in members}
-                distinct = [pair for pair in pairs if self._differ(chats[pair[0]], chats[pair[1]])]
-                chosen, rejected = {pair[0] for pair in distinct}, {pair[1] for pair in distinct}
-                index.left_out["both_better_and_worse"] += len(chosen & rejected)
-                for position in sorted(chosen ^ rejected):
-                    chat = chats[position]
-                    if chat is not None:
-                        yield key, self._maker.kto(chat, self._facts(position), label=position in chosen)
+                read = ((position, self._read(lines.read(index, position))) for position in members)
+                chats = {position: chat for position, chat in read if chat is not None}
+                known = [pair for pair in pairs if chats.keys() >= {*pair}]
+                digests = {position: chat.completion_digest for position, chat in chats.items()}
+                distinct = [pair for pair in known if digests[pair[0]] != digests[pair[1]]]
+                index.left_out["pair_with_same_completion"] += len(known) - len(distinct)
+                yield key, distinct, chats
 
     def _task_of_pair(self, pair: tuple[int, int]) -> tuple[int, int]:
         return self.index.run[pair[0]], self.index.task[pair[0]]
-
-    def _differ(self, chosen: Chat | None, rejected: Chat | None) -> bool:
-        """Whether the completions of a pair differ; counts those that do not."""
-        differ = chosen is None or rejected is None or chosen.completion_digest != rejected.completion_digest
-        self.index.left_out["pair_with_same_completion"] += not differ
-        return differ
-
-    def _pair_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
-        with _LinesAt(self._runs) as lines:
-            for chosen, rejected in select_pairs(self.index, self.request.pairs):
-                better, worse = self._facts(chosen), self._facts(rejected)
-                first, second = (self._read(lines.read(self.index, position)) for position in (chosen, rejected))
-                if first is None or second is None or not self._differ(first, second):
-                    continue
-                try:
-                    yield (better.run, better.task), self._maker.dpo(first, second, better, worse)
-                except NotChatError as error:
-                    self.index.left_out[str(error)] += 1
 
     def _task_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         with_prompt = self.request.target == "trl"
