@@ -317,16 +317,27 @@ async def test_the_probe_sees_a_hold_up_and_nothing_else() -> None:
     assert await lag_of(partial(asyncio.sleep, 0.02), tries=6) < 0.07 < await lag_of(hold_up)
 
 
-async def test_a_busy_machine_is_not_blamed_on_the_work() -> None:
-    async def compute() -> None:
-        for _ in range(40):
-            sum(range(100_000))
-            await asyncio.sleep(0.005)
+async def compute() -> None:
+    for _ in range(40):
+        sum(range(100_000))
+        await asyncio.sleep(0.005)
 
+
+async def start_processes() -> None:
+    """The thread that starts a process is suspended until the child has been scheduled once."""
+    for _ in range(10):
+        process = await asyncio.create_subprocess_exec("sleep", "60")
+        await asyncio.sleep(0.005)
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize("work", [compute, start_processes])
+async def test_a_busy_machine_is_not_blamed_on_the_work(work: Callable[[], Awaitable[None]]) -> None:
     spin = [sys.executable, "-c", "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"]
     others = [await asyncio.create_subprocess_exec(*spin) for _ in range(4 * len(os.sched_getaffinity(0)))]
     try:
-        lag_s = await lag_of(compute, tries=6)
+        lag_s = await lag_of(work, tries=6)
     finally:
         for process in others:
             process.kill()

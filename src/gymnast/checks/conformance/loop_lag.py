@@ -1,7 +1,8 @@
 """Measures event-loop lag: a ticker runs next to the work, and the longest gap between two ticks is the lag.
 
 Time in which threads of this process were runnable but not scheduled does not count, so a busy machine is not blamed on
-the work. A gap in which the loop's thread mostly computed counts by its CPU time, one in which it mostly waited by its
+the work; nor does that of a child process being started, because the thread that starts it is suspended until the child
+has run. A gap in which the loop's thread mostly computed counts by its CPU time, one in which it mostly waited by its
 wall time.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -32,8 +34,10 @@ class LagProbe:
         """The longest gap in which it mostly computed, in CPU time."""
         self._ticker: asyncio.Task[None] | None = None
         self._last = self._last_cpu = self._last_runqueue = self._carry_s = 0.0
+        self._children: frozenset[int] = frozenset()
 
     async def __aenter__(self) -> Self:
+        self._children = child_processes()
         self._last, self._last_cpu, self._last_runqueue = time.perf_counter(), time.thread_time(), runqueue_wait_s()
         self._ticker = asyncio.create_task(self._tick())
         await asyncio.sleep(2 * _TICK_S)
@@ -58,7 +62,9 @@ class LagProbe:
     def _measure(self) -> None:
         now, cpu, runqueue = time.perf_counter(), time.thread_time(), runqueue_wait_s()
         gap_s, cpu_s = now - self._last - _TICK_S, cpu - self._last_cpu
-        runqueue_s = max(0.0, runqueue - self._last_runqueue)
+        children = child_processes()
+        started_s = sum(_wait_s(Path("/proc", str(pid), "schedstat")) for pid in children - self._children)
+        runqueue_s = max(0.0, runqueue - self._last_runqueue) + started_s
         excused_s = min(max(gap_s, 0.0), self._carry_s + runqueue_s)
         # The wait fell between reading the two clocks: it belongs to the next gap, not to this one.
         self._carry_s = min(self._carry_s + runqueue_s - excused_s, runqueue_s)
@@ -67,7 +73,7 @@ class LagProbe:
             self.computed_s = max(self.computed_s, cpu_s)  # own CPU time, however long it had to wait for the CPU
         else:
             self.waited_s = max(self.waited_s, gap_s)
-        self._last, self._last_cpu, self._last_runqueue = now, cpu, runqueue
+        self._last, self._last_cpu, self._last_runqueue, self._children = now, cpu, runqueue, children
 
 
 def runqueue_wait_s() -> float:
@@ -75,13 +81,23 @@ def runqueue_wait_s() -> float:
 
     Counts all threads: one that holds the GIL while waiting for a CPU delays the others.
     """
-    waited_ns = 0
-    for file in Path("/proc/self/task").glob("*/schedstat"):
-        try:
-            waited_ns += int(file.read_text().split()[1])
-        except (OSError, ValueError, IndexError):  # the thread has just ended
-            continue
-    return waited_ns / 1e9
+    return sum(map(_wait_s, Path("/proc/self/task").glob("*/schedstat")))
+
+
+def child_processes() -> frozenset[int]:
+    """The process ids of this process's children; empty if the system does not report them."""
+    pids: set[int] = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError, ValueError):  # the thread has just ended
+            pids.update(map(int, file.read_text().split()))
+    return frozenset(pids)
+
+
+def _wait_s(schedstat: Path) -> float:
+    try:
+        return int(schedstat.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):  # it has just ended
+        return 0.0
 
 
 async def worst_lag(work: Callable[[], Awaitable[Any]], *, limit_s: float, tries: int) -> tuple[float, bool]:
