@@ -39,10 +39,10 @@ _NAMESPACE: Final = "gymnast"
 _CONNECT_S: Final = 10.0
 _SILENT_S: Final = 4 * TOUCH_INTERVAL_S
 _FIRST_ACTOR_S: Final = 30.0
+"""How long a submit waits for the first actor to start, or for Ray to say why none can."""
 _LOOKUPS: Final = 10
 _CLIENT: Final = "ray://"
 _CLIENT_TRIES: Final = 5
-"""How long a submit waits for the first actor to start, or for Ray to say why none can."""
 
 
 @dataclass(frozen=True, slots=True)
