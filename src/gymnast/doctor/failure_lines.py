@@ -32,6 +32,10 @@ TRANSPORT: Final = re.compile(
 """A line of a collective that names the connection that failed: why, not only that the ranks lost each other."""
 _UNHANDLED: Final = re.compile(r"(?i)unhandled (?:cuda|system) error")
 """A collective passes on an error of the GPU or the system, and does not say which."""
+_LOST_PEER: Final = frozenset(
+    {"EOFError", "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "RemoteDisconnected"}
+)
+"""Exceptions that say that the other end is gone, even without a message."""
 NOTICED: Final = frozenset({"peer_lost", "clients_gone"})
 """What the other end of a connection notices of a failure."""
 _MAX_DELAY_S: Final = 7200.0
@@ -57,6 +61,8 @@ class FailureLine:
     is_warning: bool = False
     before: str = ""
     """The line that the program printed just before."""
+    is_aftermath: bool = False
+    """It was noticed after a process is said to have died."""
     last_line: int = 0
     """Where it was reported last."""
 
@@ -154,6 +160,8 @@ def with_exception(line: FailureLine, error: LoggedException) -> FailureLine:
     failure_class, role = line.failure_class, role_of_exception(line.role, line.message)
     if failure_class == "weights_mismatch" and error.own_frame == error.frame and not loads_weights(error):
         failure_class = "code_exception"
+    if failure_class is None and error.type in _LOST_PEER:
+        failure_class, role = "peer_lost", Role.END
     is_open = failure_class is None or (failure_class in OVERRIDDEN and failure_class != "install_mismatch")
     if is_open and not line.is_known and (own := class_of_bug(error)):
         failure_class, role = own, Role.CAUSE if role is not Role.END else role

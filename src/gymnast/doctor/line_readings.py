@@ -6,6 +6,7 @@ classified at all.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
@@ -44,6 +45,9 @@ VERIFY_500_ID: Final = "verify_500"
 SHUTDOWN_ID: Final = "shutdown"
 STARTED_ID: Final = "started"
 SHUTDOWN_MARKS: Final = frozenset({SHUTDOWN_ID, STARTED_ID})
+_MIN_OPTIONS: Final = 4
+_TRACED: Final = re.compile(rb"\++ \S")
+"""A command that a shell repeats (set -x)."""
 _MARKERS: Final = (
     *((STARTED, STARTED_ID), (SHUTDOWN, SHUTDOWN_ID), (SATURATED, SATURATED_ID)),
     *((BOUNDARY, BOUNDARY_ID), (REQUEUED, REQUEUED_ID), (JOB_CANCELLED, JOB_CANCELLED_ID)),
@@ -109,7 +113,7 @@ def _classify(line: bytes) -> LineReading:
     if not line.strip() or SOURCE.search(line) or (ACCESS.search(line) and level is Level.NONE):
         return LineReading(markers, level, is_failure=False, is_hint=False)
     own = without_hedges(own_words(line.decode(errors="replace")).encode())
-    if level is not Level.ERROR and SETTINGS.search(own):
+    if level is not Level.ERROR and (SETTINGS.search(own) or _is_command(line)):
         return LineReading(markers, level, is_failure=False, is_hint=False)
     ids = [name for name, known in SIGNATURES.items() if known.pattern.search(own)]
     if level is Level.INFO:
@@ -118,6 +122,12 @@ def _classify(line: bytes) -> LineReading:
     if not ids and level is not Level.ERROR and RESULT.search(own):
         return LineReading(markers, level, is_failure=False, is_hint=False)
     return LineReading((*ids, *markers), level, reports_failure(own), hints_at_failure(own))
+
+
+def _is_command(line: bytes) -> bool:
+    """True for a command that a program or a shell repeats before it runs it: its options are no observation."""
+    is_echo = _TRACED.match(line) is not None or line.count(b" --") >= _MIN_OPTIONS
+    return is_echo and not reports_failure(line)
 
 
 def _heaviest(ids: list[str]) -> list[str]:

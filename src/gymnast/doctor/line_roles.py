@@ -94,6 +94,7 @@ _LEVELS: Final = r"(?:ERROR|ERR|FATAL|CRITICAL|WARN(?:ING)?|SEVERE|INFO|E|F)(?=[
 _PREFIX: Final = re.compile(
     rf"^\s*(?:{_STAMP}|[EFWCI]\d{{4}} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\]"
     rf"|[EFWCI] [\w./-]+:\d+\]|\[(?:[^\]\[]|\[[^\]]*\]){{1,60}}\]:?"
+    rf"|[A-Za-z_][\w.]*:[\w<>]+:\d+ - "
     rf"|\((?!os error)[^()]{{1,60}}\)|{_LEVELS}|[-|:>*=]+(?=\s))\s*"
 )
 _FIELD: Final = re.compile(r"""\b(?:msg|message|error|err|text)["']?\s*[=:]\s*"((?:[^"\\]|\\.)+)(?:"|$)""")

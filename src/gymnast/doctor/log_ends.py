@@ -76,13 +76,15 @@ def _ends_working(lines: list[bytes]) -> bool:
 
 def _breaks_off(lines: list[bytes]) -> bool:
     """True if the last line is only the beginning of one: of a JSON object, or of a line like others before it."""
-    *others, last = (_NUMBER.sub(b"0", line) for line in lines)
+    *others, last = (_NUMBER.sub(b"0", line.rstrip(b"\r")) for line in lines)
     if last.endswith(b"\0"):
         return True
     if last.startswith(b"{"):
         return (
             not last.endswith(b"}") and sum(line.startswith(b"{") and line.endswith(b"}") for line in others) >= _ALIKE
         )
+    if last in others:
+        return False
     longer = [line for line in others if len(line) > len(last) and line.startswith(last.rstrip(b"0"))]
     return len(last) >= _MIN_CUT and len(longer) >= _ALIKE
 

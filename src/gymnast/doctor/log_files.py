@@ -24,6 +24,9 @@ _NOT_LOGS: Final = re.compile(r"(?i)\.(?:jsonl?|ya?ml|toml|py|md|sh|csv|lock|cfg
 _TEXT_BYTES: Final = 4096
 
 
+_PROGRESS: Final = re.compile(rb"\d%|it/s|s/it")
+
+
 def find_logs(folder: Path) -> list[Path]:
     """The log files in a folder, recursively, sorted by name. Skips installed packages."""
     logs: list[Path] = []
@@ -48,7 +51,22 @@ def _is_text(path: Path) -> bool:
 
 def read_blocks(stream: BinaryIO) -> Iterator[bytes]:
     """Blocks of complete lines without colors, a few megabytes each."""
-    return (_COLOR.sub(b"", block) if b"\x1b[" in block else block for block in _raw_blocks(stream))
+    return map(_as_shown, _raw_blocks(stream))
+
+
+def _as_shown(block: bytes) -> bytes:
+    """The lines as a terminal shows them: without colors, and without progress that was overwritten."""
+    if b"\x1b[" in block:
+        block = _COLOR.sub(b"", block)
+    if b"\r" not in block:
+        return block
+    return b"\n".join(line if line.find(b"\r", 0, -1) < 0 else _last_state(line) for line in block.split(b"\n"))
+
+
+def _last_state(line: bytes) -> bytes:
+    """A line without the states of a progress bar that later ones replaced."""
+    *overwritten, last = line.rstrip(b"\r").split(b"\r")
+    return b" ".join((*(state for state in overwritten if state and not _PROGRESS.search(state)), last))
 
 
 def _raw_blocks(stream: BinaryIO) -> Iterator[bytes]:

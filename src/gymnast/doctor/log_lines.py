@@ -32,6 +32,7 @@ _LEVEL: Final = re.compile(
     rb"|(?i:[\"']?\b(?:level|severity|lvl|levelname)[\"']?\s*[=:]\s*[\"']?(" + _WORDS + rb")\b)"
     rb"|\[(?i:(" + _WORDS + rb"))\s*\]"
     rb"|^(?i:(" + _WORDS + rb"))(?=[:\[])"
+    rb"|^(info|warning|error|notice|verbose|debug) (?=[\w@\"'])"
 )
 _EVENT: Final = re.compile(rb"^\s*(Normal|Warning)\s{2,}\w")
 """An event of Kubernetes: all its failures are called warnings."""
@@ -61,24 +62,27 @@ _PROSE: Final = re.compile(
 )
 """A sentence in the first person, or an argument: programs write neither."""
 _SENTENCE: Final = 14
+_PARAGRAPH: Final = 45
 _SIGNS: Final = re.compile(rb"[:/_(\[{\"'`\\]")
 _PYTHON_WARNING: Final = re.compile(rb":\d+: \w*Warning: ")
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
     rb"|(?i:(?:^|[\s\]:])(?:fatal |internal )?error: |(?:^|\s)fatal: )"
     rb"|^make(?:\[\d+\])?: \*\*\* "
-    rb"|^panic: |panicked at|Unhandled exception|Exception in thread|Assertion .{1,200}failed|core dumped"
+    rb"|(?:^|: )panic: |panicked at|Unhandled exception|Exception in thread|Assertion .{1,200}failed|core dumped"
     rb"|terminate called|(?:^|\W)(?:Killed|Aborted|Segmentation fault|Illegal instruction|Bus error)\s*$"
     rb"|\b(?:got|received|caught|by) signal[ =:]{0,2}(?:4|6|7|8|9|11)\b"
     rb"|\bBUG: |\bOops: \d|Kernel panic|general protection fault|\b(?:soft|hard) (?i:lockup)"
     rb"|^\s*(?i:caused by): ?|\*\*\* .{0,200}\bError \d|CRASH REPORT|LustreError|MPI_ABORT"
-    rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? [1-9]|status=[1-9]\d*/)"
+    rb"|(?i:exit(?:ed|s|ing)?(?: with)?(?: exit)? (?:code|status):? -?[1-9]|status=[1-9]\d*/)"
 )
 _UNEXPECTED_END: Final = re.compile(
     rb"(?i:\b(?:terminat\w+|died|exit\w*|crash\w*|killed|stopped)\b.{0,120}\bunexpected(?:ly)?\b"
     rb"|\bunexpected(?:ly)? (?:terminat|exit|died|crash|stopp)\w*)"
 )
 """That something ended that should not have: a failure, whatever its level."""
+_RELAYED: Final = re.compile(rb": panic: |: fatal error: |SIGSEGV: segmentation violation")
+"""The crash of another program whose output a line passes on: a failure, whatever the level of the line."""
 _CANCELLED: Final = re.compile(rb"\b(?:CancelledError|GeneratorExit|KeyboardInterrupt|SystemExit(?:: 0)?)\s*$")
 """How Python's own code says that it was asked to stop."""
 _WEAK: Final = re.compile(
@@ -87,7 +91,7 @@ _WEAK: Final = re.compile(
     rb"|invalid"
     rb"|abort(?:ed|ing)?|crash(?:ed)?|exceptions?|errors?|fatal|panic|undefined|unbound|rejected|attempt to"
     rb"|no solution|unsatisfiable|not permitted|expired|reached .{0,30}limit|unreachable|incompatible"
-    rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|missing|doesn't exist|unknown "
+    rb"|unhandled|killed|exceeded|insufficient|mismatch|timed out|evicted|died|is dead|missing|doesn't exist|unknown "
     rb"(?:option|argument)|call ?stack|back ?trace|stack trace)(?![\w-]))"
 )
 _FILE_NAME: Final = re.compile(rb"(?i:-W\S*error\S*|[\w-]*(?:error|fail|exception|crash)[\w-]*\.[a-z]{1,4}(?![\w.]))")
@@ -164,7 +168,7 @@ def reports_failure(line: bytes) -> bool:
     if level is Level.WARNING and _UNEXPECTED_END.search(line):
         return True
     if level in {Level.INFO, Level.WARNING}:
-        return False
+        return _RELAYED.search(line) is not None
     if _CANCELLED.search(line):
         return False
     return level is Level.ERROR or (_STRONG.search(line) is not None and _NO_FAILURE.search(line) is None)
@@ -176,8 +180,9 @@ def hints_at_failure(line: bytes) -> bool:
 
 
 def _is_text(line: bytes) -> bool:
-    """True for a long sentence without a sign that programs write into messages: a colon, a path, a name, a quote."""
-    return len(line.split()) >= _SENTENCE and _SIGNS.search(line) is None
+    """True for a paragraph, or a long sentence without a sign that programs write: a colon, a path, a name, a quote."""
+    words = len(line.split())
+    return words >= _PARAGRAPH or (words >= _SENTENCE and _SIGNS.search(line) is None)
 
 
 def speaks_of_failure(line: bytes) -> bool:

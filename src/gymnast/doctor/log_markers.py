@@ -59,7 +59,7 @@ VERIFY_500: Final = re.compile(rb'"POST /(?:verify|seed_session|step|reset)\b[^"
 SOURCE: Final = re.compile(
     rb"(?:^|\] ?|\) ?)\s{2,}(?:raise |assert |return |except\b.*:\s*$|try:\s*$"
     rb"|File \"|with |self\.|sys\.exit|[\^~]+\s*$|at [\w.$]+\()"
-    rb"|called at \S+:\d+:\d+|^[^\s].{0,80}[\])] {5,}\S"
+    rb"|called at \S+:\d+:\d+|\.go:\d+(?: \+0x[0-9a-f]+)?\s*$|\bgoroutine \d+ \[|^[^\s].{0,80}[\])] {5,}\S"
 )
 """A line of source code or a frame inside a traceback."""
 ACCESS: Final = re.compile(rb"(?:HTTP/[\d.]+\"\s+|TCP_[A-Z_]+/)(\d{3})\b")
@@ -99,6 +99,7 @@ SETTINGS: Final = re.compile(
     rb"(?i:^\W*(?:usage(?!: error)|tip|hint|example|help|see also|note|options?|config(?:uration)?|settings?|args"
     rb"|arguments)\b"
     rb"\s*[:=]|^\W*(?:[\w-]+ ){0,3}(?:errors|failures|warnings|exceptions):?\s*$"
+    rb"|^\d+\s+\.\.?/[\w./-]+\.(?:s|c|cc|cpp|h): no such file"
     rb"|\b(?:passed|pass|\.\.\. ok)\s*$|^\s+-{1,2}\w[\w-]*(?:[ =]\S+)?\s{2,}\w|\bmeans (?:that|the|it|a)\b"
     rb"|\b(?:server_args|non-default args|engine_args|parsed args|namespace|config)\b\s*[=:(]\s*[\w{(\[])"
 )

@@ -25,7 +25,7 @@ from gymnast.doctor.failure_lines import (
 from gymnast.doctor.line_roles import Role
 from gymnast.doctor.log_hints import find_hints
 from gymnast.doctor.signatures import BROAD
-from gymnast.doctor.system_errors import BETWEEN_PROCESSES, ENDS, EVEN_WARNINGS, HARD
+from gymnast.doctor.system_errors import BETWEEN_PROCESSES, DEATHS, ENDS, EVEN_WARNINGS, HARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,6 +39,14 @@ _REPEATED: Final = re.compile(r"\(x(?:[1-9]\d{1,}) over \w+\)")
 """An event of Kubernetes that came again at least ten times."""
 _SEGFAULT: Final = re.compile(r"(?i)signal 11\b|SIGSEGV|SEGV_|segfault|segmentation fault|SIGBUS|bus error|SIGILL")
 """A crash that no missing file and no setting explains, unlike an abort."""
+_CAUSED_BY: Final = re.compile(r"(?i)\s*caused by: ")
+_BACK_OFF: Final = re.compile(r"(?i)\bback-?off\b")
+"""That a container is restarted again and again: a consequence of why it fails."""
+_BARE: Final = re.compile(
+    r"(?:Error|Exception): (?:[\w-]+ ){0,4}(?:failed|returned (?:an )?error|crashed)(?: to \w+)?[.!]?\s*$"
+)
+"""An exception that only says that something failed."""
+_ERROR_MESSAGE: Final = re.compile(r"\W*(?:[\w.]+\.)?\w*(?:Error|Exception): \w")
 _EVENT: Final = re.compile(r"\s*(?:Warning|Normal)\s")
 _LONG: Final = 400
 """Lines after which an error that does not come again is over."""
@@ -58,6 +66,7 @@ def find_failures(logs: LogFacts, hits: Iterable[tuple[str, Hit]]) -> list[Failu
         line = lines.get(place)
         lines[place] = with_exception(line, error) if line is not None else line_of_exception(error)
     lines = {place: _weigh_chain(line, lines) for place, line in lines.items()}
+    lines = {place: _weigh_bare(_weigh_wrapper(line, lines), lines) for place, line in lines.items()}
     certain = [line for line in lines.values() if not line.is_warning]
     failures = [*certain, *(_weigh_warning(line, certain) for line in lines.values() if line.is_warning)]
     failures += find_hints(logs, failures)
@@ -84,6 +93,31 @@ def _weigh_chain(line: FailureLine, lines: Mapping[tuple[str, int], FailureLine]
     return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
 
 
+def _weigh_bare(line: FailureLine, lines: Mapping[tuple[str, int], FailureLine]) -> FailureLine:
+    """An exception that only says that something failed passes on what another program printed shortly before."""
+    if line.exception is None or not _BARE.search(line.message):
+        return line
+    is_told = any(
+        file == line.quote.file
+        and 0 < line.quote.line - number <= _NEAR
+        and _ERROR_MESSAGE.match(other.message)
+        and not _BARE.search(other.message)
+        for (file, number), other in lines.items()
+    )
+    return replace(line, role=max(line.role, Role.ANNOUNCEMENT)) if is_told else line
+
+
+def _weigh_wrapper(line: FailureLine, lines: Mapping[tuple[str, int], FailureLine]) -> FailureLine:
+    """Of the exceptions of one stack trace that name each other as their cause, the last is the reason."""
+    if not _CAUSED_BY.match(line.message):
+        return line
+    is_wrapper = any(
+        file == line.quote.file and 0 < number - line.quote.line <= _NEAR and _CAUSED_BY.match(other.message)
+        for (file, number), other in lines.items()
+    )
+    return replace(line, role=max(line.role, Role.ANNOUNCEMENT)) if is_wrapper else line
+
+
 def _weigh_warning(line: FailureLine, certain: list[FailureLine]) -> FailureLine:
     """A warning is a cause only if something failed soon afterwards."""
     if line.failure_class in EVEN_WARNINGS and is_followed(line, certain):
@@ -96,8 +130,8 @@ def _weigh_duration(line: FailureLine, failures: list[FailureLine], logs: LogFac
     if _EVENT.match(line.quote.text) and not _REPEATED.search(line.quote.text) and _has_repeated(failures, line):
         return replace(line, role=Role.END)
     last = next((end.last.line for end in logs.ends if end.last and end.last.file == line.quote.file), 0)
-    if line.exception is not None and last - line.last_line <= _AT_END and line.failure_class in NOTICED:
-        return replace(line, role=Role.REPORT)  # not caught: it ended the program
+    if line.exception is not None and line.failure_class in NOTICED:
+        return _weigh_noticed(line, failures, is_last=last - line.last_line <= _AT_END)
     if line.exception is None and line.failure_class in OVERRIDDEN and _is_outlived(line, failures, last):
         return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
     if line.exception is not None or line.is_known or (line.failure_class or "bad_setting") not in BROADEST:
@@ -108,9 +142,31 @@ def _weigh_duration(line: FailureLine, failures: list[FailureLine], logs: LogFac
     return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
 
 
+def _weigh_noticed(line: FailureLine, failures: list[FailureLine], *, is_last: bool) -> FailureLine:
+    """An exception about the other end of a connection: a reason if it was not caught and nothing says who died."""
+    if _follows_death(line, failures):
+        return replace(line, role=Role.END, is_aftermath=True)
+    return replace(line, role=Role.REPORT) if is_last else line
+
+
+def _follows_death(line: FailureLine, failures: list[FailureLine]) -> bool:
+    """True for what the other end of a connection notices after a process is said to have died."""
+    return any(
+        other.failure_class in DEATHS
+        and other.quote.file == line.quote.file
+        and 0 < line.quote.line - other.quote.line <= _NEAR
+        for other in failures
+    )
+
+
 def _has_repeated(failures: list[FailureLine], line: FailureLine) -> bool:
     """True if another event in the same log came again and again."""
-    return any(other.quote.file == line.quote.file and _REPEATED.search(other.quote.text) for other in failures)
+    return any(
+        other.quote.file == line.quote.file
+        and _REPEATED.search(other.quote.text)
+        and (other.quote.line < line.quote.line or not _BACK_OFF.search(other.quote.text))
+        for other in failures
+    )
 
 
 def _is_outlived(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
@@ -127,16 +183,26 @@ def _is_outlived(line: FailureLine, failures: list[FailureLine], last: int) -> b
 
 def _rank(line: FailureLine) -> float:
     """How far a line is from the cause. How a process ended says more than that something failed."""
+    if line.is_aftermath:
+        return Role.END
     if line.role is Role.ANNOUNCEMENT and line.failure_class is None:
         return Role.END - 0.5
     if line.exception is not None and line.failure_class in NOTICED:
         return Role.REPORT  # raised, not only noted while others end
-    if line.exception is None:
-        if line.role is Role.REPORT and line.failure_class is None:
-            return Role.REPORT + (0.25 if names_bug(line.message) else 0.5)  # an exception says more
-        if line.role is Role.CAUSE and line.failure_class in BROADEST:
-            return Role.REPORT  # many lines have such words: what is specific or earlier says more
+    if line.exception is None and (rank := _rank_of_text(line)) is not None:
+        return rank
     return Role.ANNOUNCEMENT if line.role is Role.END and line.failure_class in ENDS else line.role
+
+
+def _rank_of_text(line: FailureLine) -> float | None:
+    """How far a line is from the cause that is not the end of a traceback, if its role does not say so already."""
+    if line.is_warning and line.failure_class not in EVEN_WARNINGS and line.role is Role.REPORT:
+        return Role.REPORT + 0.75  # what the program itself calls an error says more
+    if line.role is Role.REPORT and line.failure_class is None:
+        return Role.REPORT + (0.25 if names_bug(line.message) else 0.5)  # an exception says more
+    if line.role is Role.CAUSE and line.failure_class in BROADEST:
+        return Role.REPORT  # many lines have such words: what is specific or earlier says more
+    return None
 
 
 def _prefer_class(failures: list[FailureLine]) -> list[FailureLine]:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gymnast.doctor.class_support import is_supported
 from gymnast.doctor.failure_classes import OWN, class_of, layer_of, subject_of
 from gymnast.doctor.failure_lines import names_bug
 from gymnast.doctor.findings import Confidence, Evidence, Finding
@@ -95,6 +96,7 @@ def explain_failure(facts: Facts, failures: Sequence[FailureLine]) -> Finding:
     """The failure that the logs tell about, by its cause."""
     first = failures[0]
     failure_class, is_guess = _class_of_line(first, facts)
+    is_guess = is_guess or (failure_class == first.failure_class and not is_supported(first, failures))
     text = " ".join((first.quote.text, first.exception.own_frame or first.exception.frame if first.exception else ""))
     known = class_of(failure_class)
     headline = _headline(first)
