@@ -153,6 +153,26 @@ CASES = (
         (SERVING, CONFIG, DATA),
         r"(?i)refus",
     ),
+    Case(
+        "all declined without an apology",
+        Run(
+            said(
+                "Grinding rye is against my guidelines.",
+                "That being so, I must decline.",
+                "After some thought I have to refuse this one.",
+            )
+        ).write,
+        (SERVING, CONFIG, DATA),
+        r"(?i)refus",
+    ),
+    Case(
+        "answers in tags that the verifier does not read",
+        Run(
+            lambda task, rollout: {"output": [message(f"Way {rollout}. <result>{'ABCD'[task % 4]}</result>")]},
+        ).write,
+        (VERIFIER, CONFIG, DATA),
+        r"(?i)format|extract",
+    ),
     Case("one token forever", Run(said("!" * 400, "the " * 300)).write, (SERVING,), r"(?i)repeat"),
     Case(
         "leaked turn markers",

@@ -29,7 +29,8 @@ _REFUSAL: Final = re.compile(
 _DECLINES: Final = re.compile(
     r"(?i)\b(?:(?:i(?:'|’)?m|i am) (?:not able|unable) to|i (?:cannot|can(?:'|’)?t|won(?:'|’)?t|will not) (?:be "
     r"able to )?"
-    r"(?:help|assist|provide|answer|comply|continue|fulfil|engage|share|do that))"
+    r"(?:help|assist|provide|answer|comply|continue|fulfil|engage|share|do that)"
+    r"|i (?:must|have to|need to) (?:decline|refuse)|against my (?:guidelines|polic(?:y|ies)|principles|programming))"
 )
 _REFUSES: Final = re.compile(
     r"(?i)can(?:'|’)?t|cannot|can not|won(?:'|’)?t|unable|not able|sorry|decline|refuse|policy|apologize|afraid"
@@ -191,12 +192,15 @@ def is_empty(rollout: Rollout) -> bool:
     return not rollout.text.strip() and not rollout.has_calls
 
 
+_CLOSING_TAGS: Final = re.compile(r"(?:\s*</\w+>)+\s*$")
+
+
 def contains_expected(rollout: Rollout) -> bool:
     """True if the expected answer is in the text: as its last word, or, unless it is very short, anywhere."""
     expected = rollout.expected
     if isinstance(expected, (dict, list, bool)) or expected is None:
         return False
-    value, words = str(expected).strip(), re.findall(r"[+-]?\w[\w.+-]*", rollout.text)
+    value, words = str(expected).strip(), re.findall(r"[+-]?\w[\w.+-]*", _CLOSING_TAGS.sub("", rollout.text))
     last = words[-1].rstrip(".") if words else ""
     if last.casefold() == value.casefold():
         return True

@@ -26,6 +26,7 @@ WORDS: Final = make_table(
         r"exceed\w*[^.\n]{0,30}\b(?:quota|credits?|(?<!memory )budget|balance|allowance)|billing|recharge|top[ -]up",
         r"\bpast due|(?:out of|no (?:more )?|not enough|insufficient) (?:credits?|balance|funds|quota)",
         r"payment required",
+        r"(?:consumed|used|spent) (?:all |up )?(?:of )?(?:your|this|the) [^.\n]{0,40}\b(?:allowance|quota|credits?)",
         r"(?:daily|weekly|monthly|usage|spend\w*) (?:usage |token |request |spend\w* )?(?:limit|quota|cap)",
         r"account .{0,40}(?:not active|suspended|arrears|overdue|on hold|disabled)|余额|欠费|额度",
         (
@@ -57,7 +58,11 @@ WORDS: Final = make_table(
         r"content .{0,20}risk|risk control|unsafe|violat\w* .{0,60}\bpolic|polic(?:y|ies) violation",
         r"against .{0,30}\bpolic|harmful|disallowed content|not comply with .{0,40}polic",
     ),
-    (C.TOOL_PARSER_MISSING, r"tool[- _]call[- _]parser|enable[- _]auto[- _]tool|tool[- _]parser"),
+    (
+        C.TOOL_PARSER_MISSING,
+        r"tool[- _]call[- _]parser|enable[- _]auto[- _]tool|tool[- _]parser",
+        r"auto(?:matic)?[- _]tool\b.{0,40}(?:\boff\b|disabled|not (?:enabled|configured|available))",
+    ),
     (
         C.TOOLS_UNSUPPORTED,
         (
@@ -143,7 +148,8 @@ WORDS: Final = make_table(
             r"(?:model|server|engine|instance|pod|deployment).{0,40}(?:loading|starting"
             r"|not (?:yet )?ready|warming|initiali[sz]ing|cold start|scaled to zero)"
         ),
-        r"still loading",
+        r"still loading|still being (?:loaded|fetched|downloaded|copied|compiled)",
+        r"\b\d{1,2} ?% (?:done|loaded|complete)",
     ),
     (
         C.OVERLOADED,
