@@ -1,4 +1,4 @@
-"""`gym eval submit`: the job file is checked as a whole, its scripts are valid shell, and sbatch gets one a benchmark."""
+"""`gym eval submit`: a job file is checked as a whole, its scripts are valid shell, sbatch gets one a benchmark."""
 
 from __future__ import annotations
 

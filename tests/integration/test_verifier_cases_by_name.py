@@ -1,4 +1,4 @@
-"""`gym env test NAME` and `publish` of an environment made by NeMo Gym: its server's own cases decide, and are updated."""
+"""`gym env test NAME` and `publish` of an environment made by NeMo Gym: its own cases decide, and are updated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gym env validate` of environments with a manifest: it fits its config, its rows can be run, its profile is plausible."""
+"""`gym env validate` with a manifest: it fits its config, its rows can be run, its profile is right."""
 
 from __future__ import annotations
 

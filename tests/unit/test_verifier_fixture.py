@@ -1,4 +1,4 @@
-"""`nemo_gym.verifier_fixture`: cases of a verifier are scored by fresh servers, and updated only if they keep its rules."""
+"""`nemo_gym.verifier_fixture`: cases are scored by fresh servers, and updated only if they keep the rules."""
 
 from __future__ import annotations
 
