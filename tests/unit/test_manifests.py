@@ -139,6 +139,31 @@ def test_the_profile_is_told_by_the_agents_code(tmp_path: Path, body: str, profi
     assert bool(result["warnings"]) == (profile != "custom-gym-verifier")
 
 
+def test_a_benchmark_whose_server_has_its_name_is_no_environment(tmp_path: Path, capsys: Said) -> None:
+    folder = tmp_path / "benchmarks" / "quiz"
+    (tmp_path / "environments" / "quiz").rename(tmp_path / "moved")
+    folder.parent.mkdir()
+    (tmp_path / "moved").rename(folder)
+    (folder / "prepare.py").write_text("def prepare():\n    pass\n")
+    (folder / "prompt.yaml").write_text("user: '{question}'\n")
+    (folder / "data" / "example.jsonl").write_text('{"question": "6 x 7?", "expected_answer": "42"}\n')
+    names = {"prepare_script": "prepare.py", "prompt_config": "prompt.yaml", "jsonl_fpath": "data/example.jsonl"}
+    dataset = {**DATASET, "type": "benchmark", **{key: f"benchmarks/quiz/{name}" for key, name in names.items()}}
+    text = (folder / "config.yaml").read_text()
+    config = yaml.safe_load(text)
+    config["quiz_agent"]["responses_api_agents"]["simple_agent"]["datasets"] = [dataset]
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    values = {**MANIFEST, "kind": "benchmark", "datasets": [dataset], "canonical_split": "test"}
+    values["standard_prompt_config"] = dataset["prompt_config"]
+    (folder / "manifest.yaml").write_text(yaml.safe_dump(values))
+    result = report(capsys, "quiz")
+    assert (result["kind"], result["datasets"][0]["rows"]) == ("benchmark", 1)
+    assert result["datasets"][0]["prompt_config"] == str(folder / "prompt.yaml")
+    (folder / "prompt.yaml").write_text("user: '{other}'\n")
+    assert validate("quiz") == 1
+    assert "uses {other}, which the row does not have" in capsys.readouterr().err
+
+
 def test_options_that_need_a_manifest_or_exclude_each_other(manifest: Path, capsys: Said) -> None:
     for words, code, text in (
         (["quiz", "--manifest", str(manifest)], 1, "takes no NAME"),
