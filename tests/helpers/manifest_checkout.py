@@ -41,7 +41,12 @@ VERIFIER_FIXTURE = VerifierFixture(
 if __name__ == "__main__":
     QuizServer.run_webserver()
 """
-DATASET = {"name": "quiz", "type": "example", "jsonl_fpath": "environments/quiz/data/example.jsonl", "num_repeats": 1}
+DATASET: dict[str, Any] = {
+    "name": "quiz",
+    "type": "example",
+    "jsonl_fpath": "environments/quiz/data/example.jsonl",
+    "num_repeats": 1,
+}
 MANIFEST: dict[str, Any] = {
     "name": "quiz",
     "version": "0.1.0",
@@ -59,7 +64,7 @@ MANIFEST: dict[str, Any] = {
     "datasets": [DATASET],
     "model_server": "policy_model",
 }
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "config_paths": ["resources_servers/quiz/configs/quiz.yaml"],
     "quiz_agent": {
         "responses_api_agents": {

@@ -63,11 +63,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         for prefix in (f"{FILES}/", f"{API}/api/2.0/mlflow-artifacts/artifacts/"):
             if path.startswith(prefix):
-                self._file(*path.removeprefix(prefix).split("/", 1), body)
+                run, _, name = path.removeprefix(prefix).partition("/")
+                self._file(run, name, body)
                 return
         values = {key: found[0] for key, found in query.items()} or (json.loads(body) if body else {})
-        name = path.removeprefix(f"{API}/api/2.0/mlflow/")
-        status, reply = self._call(f"{self.command} {name}", values)
+        function = path.removeprefix(f"{API}/api/2.0/mlflow/")
+        status, reply = self._call(f"{self.command} {function}", values)
         self._reply(status, reply)
 
     def _file(self, run: str, name: str, body: bytes) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from gymnast.compat.gym_entry import run_gym
 from gymnast.compat.ng import run_words, run_work
-from gymnast.data import model_registry
 from gymnast.data.model_registry import ModelRegistry, RegistryFile
 from gymnast.errors import NotFoundError, UserError
 from tests.helpers.registry_server import TOKEN, LocalRegistry, serve_registry
@@ -66,7 +65,7 @@ def test_a_second_file_goes_into_the_same_version(registry: LocalRegistry) -> No
 
 def test_a_version_that_is_pending_is_waited_for(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(model_registry.time, "sleep", pauses.append)
+    monkeypatch.setattr("gymnast.data.model_registry.time.sleep", pauses.append)
     registry.pending = 2
     client(registry).upload("quiz", "0.0.1", Path("train.jsonl"))
     assert len(pauses) == 2

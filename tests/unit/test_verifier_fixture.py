@@ -108,7 +108,7 @@ def test_a_file_that_has_no_cases_is_said_with_its_line(path: Path, text: str, s
 
 
 def test_expected_rewards_are_updated_all_or_none(path: Path) -> None:
-    reseed = {"determinism": "seeded", "reseed": lambda *_: None}
+    reseed: dict[str, Any] = {"determinism": "seeded", "reseed": lambda *_: None}
     stale = [*CASES[:3], {**CASES[3], "expected_reward": 0.25}]
     write(path, stale)
     path.chmod(0o640)

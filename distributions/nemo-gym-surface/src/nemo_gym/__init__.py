@@ -14,7 +14,7 @@ from gymnast.compat.nemo_gym import (  # noqa: F401 - the names of the package; 
 )
 from gymnast.compat.nemo_gym.surface import explain_missing_modules, reject_nvidia_package
 
-__all__ = ["__package_name__", "__version__"]
+__all__ = ["NEMO_GYM_EXTRA_ROOTS_ENV_VAR_NAME", "__package_name__", "__version__", "component_search_roots"]
 __all__ += ["CACHE_DIR", "PARENT_DIR", "RESULTS_DIR", "ROOT_DIR", "WORKING_DIR"]
 __all__ += list(PUBLIC_NAMES)
 
