@@ -111,7 +111,7 @@ class Reward(_Part):
     higher_is_better: bool
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.range[0] >= self.range[1]:
             raise ValueError("reward.range must be a lower and a higher number")
         return self

@@ -153,7 +153,7 @@ def read_composition(config: Config) -> Composition:
         names = ", ".join(f"{agent.name} ({agent.implementation})" for agent in agents) or "none"
         raise DataError(f"the config of a manifest has one agent with datasets, this one has {names}")
     agent = agents[0]
-    resources = _referred(config, agent, "resources_server")
+    resources = _find_reference(config, agent, "resources_server")
     model_ref = agent.refs.get("model_server")
     components = [_component("resources_server", resources)] if resources is not None else []
     components.append(_component("agent_server", agent))
@@ -171,7 +171,7 @@ def read_composition(config: Config) -> Composition:
     return Composition(agent, resources, mirror, tuple(components))
 
 
-def _referred(config: Config, agent: Instance, key: str) -> Instance | None:
+def _find_reference(config: Config, agent: Instance, key: str) -> Instance | None:
     ref = agent.refs.get(key)
     return config.instances.get(ref.name) if ref is not None else None
 
@@ -199,7 +199,7 @@ def _plain(value: Any) -> Any:
 
 def _stale(manifest: Manifest, differences: dict[str, Any], path: Path) -> DataError:
     lines = "".join(
-        f"\n  {key}: manifest {_shown(getattr(manifest, key))}, config {_shown(value)}"
+        f"\n  {key}: manifest {_show(getattr(manifest, key))}, config {_show(value)}"
         for key, value in differences.items()
     )
     return DataError(
@@ -207,7 +207,7 @@ def _stale(manifest: Manifest, differences: dict[str, Any], path: Path) -> DataE
     )
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return orjson.dumps(_plain(value), option=orjson.OPT_SORT_KEYS).decode()
 
 

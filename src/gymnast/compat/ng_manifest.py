@@ -90,11 +90,11 @@ def find_fixture(config: Config) -> Instance | None:
         server = read_composition(config).resources
         if server is not None and server.directory is not None and server.entrypoint is not None:
             tree = parse_file(server.directory / server.entrypoint, "the entry file")
-            return server if FIXTURE in _assigned(tree) else None
+            return server if FIXTURE in _find_assignments(tree) else None
     return None
 
 
-def _assigned(tree: ast.Module) -> set[str]:
+def _find_assignments(tree: ast.Module) -> set[str]:
     """The names that a module's own statements set."""
     names: set[str] = set()
     for node in tree.body:

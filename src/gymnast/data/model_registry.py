@@ -95,7 +95,7 @@ class ModelRegistry:
         except RefusedError as error:
             if error.is_denied:
                 raise  # any other refusal: it exists
-        address = f"{self._artifacts(self._ready_version(dataset, version))}/{_quoted(path.name)}"
+        address = f"{self._artifacts(self._ready_version(dataset, version))}/{_quote(path.name)}"
         with path.open("rb") as stream:
             headers = {
                 "Content-Type": guess_type(path.name)[0] or "application/octet-stream",
@@ -113,7 +113,7 @@ class ModelRegistry:
                 raise
             what = f"the registry has no version {file.version} of '{file.dataset}': {error.what}"
             raise NotFoundError(what, where=self.url, next="names are case-sensitive") from error
-        address = f"{self._artifacts(version)}/{_quoted(file.artifact.lstrip('/'))}"
+        address = f"{self._artifacts(version)}/{_quote(file.artifact.lstrip('/'))}"
         with self._open("GET", address) as reply, atomic_output(target) as out:
             shutil.copyfileobj(reply, out, _BLOCK_BYTES)
 
@@ -211,7 +211,7 @@ def _may_have_token(address: str, of: str) -> bool:
     return there.hostname == here.hostname and there.scheme in {here.scheme, "https"}
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     return quote(path, safe=_PATH_SAFE)
 
 
