@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gymnast.cli import data as data_commands
-from gymnast.compat import gym_entry, ng, ng_init
+from gymnast.compat import gym_entry, ng, ng_init, ng_upload
 from gymnast.compat.gym_table import COMMANDS, GymCommand, Option
-from gymnast.compat.ng_unsupported import FIELDS, VALIDATE_FIELDS, Unsupported
 from gymnast.config.known_keys import WITHOUT_EFFECT
 from gymnast.rollouts import run_fields
 
@@ -29,11 +28,10 @@ DATA: Final = Path(__file__).parent / "data"
 FACTS: Final = DATA / "nemo_gym_commands.json"
 RUNS: Final = DATA / "nemo_gym_runs.json"
 NOTES: Final = DATA / "nemo_gym_command_notes.json"
-Verdict = Literal["same", "different", "use instead", "no effect", "missing"]
+Verdict = Literal["same", "different", "no effect", "missing"]
 
 _ROOT: Final = "gym"
-_OWN_FIELDS: Final = {"ng_validate": VALIDATE_FIELDS}
-_READERS: Final = (run_fields, data_commands, ng_init)
+_READERS: Final = (run_fields, data_commands, ng_init, ng_upload)
 """Modules besides those of the commands that read fields."""
 
 
@@ -74,8 +72,7 @@ def _compare(name: str, facts: Mapping[str, Any]) -> Iterator[Row]:
         work: Any = COMMANDS[tuple(name.split()[1:])].work
     else:
         entry = ng.TABLE.get(name)
-        unsupported = None if entry is None else _instead(entry.work)
-        yield Row(name, "", "missing" if entry is None else "use instead" if unsupported else "same", unsupported or "")
+        yield Row(name, "", "missing" if entry is None else "same")
         work = None if entry is None else entry.work
     for field in facts.get("fields", ()):
         yield _compare_field(name, field["field"], work)
@@ -86,13 +83,10 @@ def _compare_gym(name: str, facts: Mapping[str, Any]) -> Iterator[Row]:
     if command is None:
         yield Row(name, "", "missing")
         return
-    unsupported = _instead(command.work)
-    yield Row(name, "", "use instead" if unsupported else "same", unsupported or "")
+    yield Row(name, "", "same")
     for option in facts["options"]:
         if option.get("positional"):
             yield Row(name, option["option"].upper(), _compare_positional(name, command, option))
-        elif unsupported:
-            yield Row(name, option["option"], "use instead", unsupported)
         else:
             yield _compare_option(name, command, option)
 
@@ -109,8 +103,6 @@ def _compare_option(name: str, command: GymCommand, facts: Mapping[str, Any]) ->
     option = command.options.get(spelling)
     if option is None:
         return Row(name, spelling, "missing")
-    if option.key.startswith("!"):
-        return Row(name, spelling, "use instead", option.key[1:])
     differences = [*_differences(command, option, facts)]
     return Row(name, spelling, "different" if differences else "same", "; ".join(differences))
 
@@ -136,19 +128,10 @@ def _accepts(convert: Callable[[str], Any], text: str) -> bool:
 
 
 def _compare_field(name: str, field: str, work: Any) -> Row:
-    refused = {**FIELDS, **_OWN_FIELDS.get(name, {})}
-    if field in refused:
-        return Row(name, f"+{field}", "use instead", refused[field].instead)
     if field in WITHOUT_EFFECT:
         return Row(name, f"+{field}", "no effect")
-    if work is not None and (unsupported := _instead(work)):
-        return Row(name, f"+{field}", "use instead", unsupported)
     read = any(field in _strings(module) for module in (inspect.getmodule(work), *_READERS) if module is not None)
     return Row(name, f"+{field}", "same" if read else "missing")
-
-
-def _instead(work: Any) -> str | None:
-    return work.instead if isinstance(work, Unsupported) else None
 
 
 @cache
@@ -165,7 +148,7 @@ def commands_table_page() -> str:
     """docs/nemo-gym-commands.md from NeMo Gym's commands and our parsers."""
     facts, rows = json.loads(FACTS.read_text()), compare_commands()
     counts = Counter(row.verdict for row in rows)
-    summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("same", "different", "no effect", "use instead"))
+    summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("same", "different", "no effect"))
     lines = [
         "# Commands of NeMo Gym in Gymnast",
         "",
@@ -190,8 +173,6 @@ def _command_lines(rows: list[Row]) -> list[str]:
     whole, *options = rows
     same = [row.option for row in options if row.verdict == "same"]
     others = [row for row in options if row.verdict != "same"]
-    if whole.verdict == "use instead":
-        return [f"Not supported. Instead: {whole.note}."]
     listed = f"; so {'is' if len(same) == 1 else 'are'} {', '.join(f'`{option}`' for option in same)}" if same else ""
     lines = [f"Different: {whole.note}."] if whole.note else [f"Same{listed}."]
     if whole.note and same:
@@ -225,18 +206,15 @@ VERDICTS: Final = {
 def read_runs() -> list[dict[str, Any]]:
     """What was tried: the rows of the data file, and the commands."""
     stored = json.loads(RUNS.read_text())["rows"] if RUNS.exists() else []
-    verdicts = {"same": "passes", "different": "differs", "no effect": "differs", "use instead": "fails"}
-    rows = compare_commands()
-    unsupported = {row.command for row in rows if not row.option and row.verdict == "use instead"}
+    verdicts = {"same": "passes", "different": "differs", "no effect": "differs"}
     commands = [
         {
             "kind": "command",
             "name": f"{row.command} {row.option}".strip(),
             "verdict": verdicts.get(row.verdict, "fails"),
-            "reason": f"instead: {row.note}" if row.verdict == "use instead" else row.note or row.verdict,
+            "reason": row.note or row.verdict,
         }
-        for row in rows
-        if not row.option or row.command not in unsupported
+        for row in compare_commands()
     ]
     return [*commands, *stored]
 

@@ -40,6 +40,51 @@ def test_values_are_the_documented_ones(module: str, name: str) -> None:
     assert getattr(importlib.import_module(module), name) == eval(SURFACE[module][name]["value"])
 
 
+PUBLIC = [
+    "AggregateMetrics", "AggregateMetricsRequest", "BaseMultiRewardVerifyResponse", "BaseResourcesServerConfig",
+    "BaseResponsesAPIAgentConfig", "BaseResponsesAPIModelConfig", "BaseRunRequest", "BaseRunServerInstanceConfig",
+    "BaseSeedSessionRequest", "BaseSeedSessionResponse", "BaseServerConfig", "BaseVerifyRequest",
+    "BaseVerifyResponse", "Domain", "ModelServerRef", "NeMoGymAsyncOpenAI", "NeMoGymChatCompletion",
+    "NeMoGymChatCompletionCreateParamsNonStreaming", "NeMoGymResponse", "NeMoGymResponseCreateParamsNonStreaming",
+    "ReverifyMode", "SESSION_ID_KEY", "ServerClient", "SimpleResourcesServer", "SimpleResponsesAPIAgent",
+    "SimpleResponsesAPIModel", "get_response_json", "raise_for_status",
+]  # fmt: skip
+
+
+def test_the_package_itself_has_the_names_that_its_authors_guide_imports() -> None:
+    import nemo_gym
+
+    for name in PUBLIC:
+        value = getattr(nemo_gym, name)
+        if not isinstance(value, str):
+            assert value.__module__.startswith("gymnast.")
+            assert getattr(sys.modules[value.__module__], value.__name__) is value
+    assert set(PUBLIC) <= set(nemo_gym.__all__)
+    scope: dict[str, Any] = {}
+    exec("from nemo_gym import *", scope)
+    assert set(PUBLIC) <= set(scope)
+    assert nemo_gym.__package_name__ == "nemo_gym"
+    assert nemo_gym.component_search_roots()[-2] == Path.cwd()
+
+
+def test_importing_the_package_imports_none_of_its_servers() -> None:
+    code = "import sys, nemo_gym; print([name for name in ('fastapi', 'openai', 'aiohttp') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_sandbox_provider_is_registered_where_the_guide_says() -> None:
+    from nemo_gym.sandbox.providers import get_provider_class
+    from nemo_gym.sandbox.providers.registry import list_providers, register_provider
+
+    class Mine:
+        pass
+
+    register_provider("mine_for_a_test", Mine, override=True)
+    assert get_provider_class("mine_for_a_test") is Mine
+    assert "mine_for_a_test" in list_providers()
+
+
 def parameters(function: Any) -> list[str]:
     marks = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
     return [marks.get(one.kind.name, "") + name for name, one in inspect.signature(function).parameters.items()]

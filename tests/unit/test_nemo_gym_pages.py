@@ -30,7 +30,6 @@ def load_pages() -> ModuleType:
 PAGES: Any = load_pages()
 ROWS = PAGES.compare_commands()
 FACTS = json.loads(PAGES.FACTS.read_text())
-INSTEAD = [row for row in ROWS if row.verdict == "use instead"]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_command_option_and_field_of_nemo_gym_is_there() -> None:
     assert len(ROWS) > 300
     assert not [row for row in ROWS if row.verdict == "missing"]
-    assert all(row.note for row in ROWS if row.verdict in {"different", "use instead"})
+    assert all(row.note for row in ROWS if row.verdict == "different")
 
 
 def test_every_executable_of_nemo_gym_is_installed() -> None:
@@ -61,20 +60,6 @@ def names_of_ng() -> list[str]:
 def test_every_note_is_about_something() -> None:
     known = {f"{row.command} {row.option}".strip() for row in ROWS}
     assert json.loads(PAGES.NOTES.read_text()).keys() <= known
-
-
-@pytest.mark.parametrize("row", INSTEAD, ids=lambda row: f"{row.command} {row.option}".strip())
-def test_what_to_use_instead_is_what_the_command_prints(row: Any, capsys: Said) -> None:
-    words = [*row.command.split()[1:]] if row.command.startswith("gym ") else []
-    if row.option.startswith("+"):
-        words.append(f"{row.option}=true")
-    elif row.option.startswith("--"):
-        facts = next(each for each in FACTS["commands"][row.command]["options"] if each["option"] == row.option)
-        values = facts.get("choices", ["x"])[:1] * facts.get("values", 1)
-        words += [row.option, *(values if facts["takes_value"] else ())]
-    code = run_gym(words) if row.command.startswith("gym ") else ng.run_work(lambda: ng.run_words(row.command, words))
-    assert code in {1, 2}
-    assert row.note in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("name", sorted(set(FACTS["commands"]) - {"gym"}))

@@ -89,7 +89,8 @@ def test_options_and_bad_fields_end_with_two_and_bad_configurations_with_one(
         ("test", ["+entrypoint=resources_servers/nope"], 1, "does not exist"),
         ("aggregate_rollouts", ["+input_glob=*.jsonl", "+output_jsonl_fpath=x.jsonl"], 1, "there is no file"),
         ("list_benchmarks", ["+json=maybe"], 2, "json must be true or false"),
-        ("download_dataset_from_gitlab", [], 1, "GitLab"),
+        ("download_dataset_from_gitlab", [], 2, "+dataset_name=… is required"),
+        ("delete_dataset_from_gitlab", ["+dataset_name=x"], 1, "mlflow_tracking_token"),
     ):
         monkeypatch.setattr(sys, "argv", [f"ng_{name}", *words])
         with pytest.raises(SystemExit) as ended:
@@ -162,9 +163,3 @@ def test_rows_that_cannot_be_trained_on_are_not_published() -> None:
     with pytest.raises(UserError, match="needs responses_create_params") as refused:
         ng_upload.upload_dataset_to_hf(ask(*words, "+dataset_name=Quiz", "+split=train"))
     assert str(refused.value.where).endswith("train.jsonl line 2")
-
-
-def test_registries_that_are_not_spoken_here_say_what_to_do() -> None:
-    with pytest.raises(UserError, match="GitLab") as refused:
-        ng.TABLE["ng_delete_dataset_from_gitlab"].work(ask())
-    assert "ng_download_dataset_from_hf" in str(refused.value.next)

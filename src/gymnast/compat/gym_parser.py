@@ -66,7 +66,7 @@ def describe_command(words: Sequence[str]) -> Iterator[str]:
     yield ""
     shorts = {long: short for short, long in command.short.items()}
     for option, meaning in command.options.items():
-        value = "" if not meaning.takes_value or meaning.key.startswith("!") else " VALUE"
+        value = " VALUE" if meaning.takes_value else ""
         spelling = f"{option}, {shorts[option]}" if option in shorts else option
         yield f"  {spelling + value:<28} {meaning.description}"
     yield "  +key=value                   Hydra-style settings, as for the ng_ commands; they override options"
@@ -166,8 +166,6 @@ class _Parser:
         long = self._long(spelling)
         option = self.command.options[long]
         self.given.append(long)
-        if option.key.startswith("!"):
-            raise FieldError(f"gym {self._title} does not support {spelling}", next=option.key[1:])
         if not option.takes_value:
             if has_value:
                 raise FieldError(f"{spelling} takes no value")

@@ -12,12 +12,12 @@ from gymnast.compat import (
     ng_data,
     ng_listing,
     ng_publish,
+    ng_registry,
     ng_servers,
-    ng_upload,
+    ng_submit,
 )
 from gymnast.compat.ng_components import KINDS
 from gymnast.compat.ng_init import PROFILE
-from gymnast.compat.ng_unsupported import GITLAB, OPTIONS, SUBMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Option(NamedTuple):
-    """What a long option does: sets a key, selects a config (`@…`), or is unsupported with a reason (`!…`).
+    """What a long option does: sets a key, or selects a config (`@…`).
 
     With `convert=bool` it takes no value and sets `constant`; with more `values` it takes several, which `convert`
     gets as one text with spaces.
@@ -45,8 +45,6 @@ class Option(NamedTuple):
     @property
     def description(self) -> str:
         """The help text."""
-        if self.key.startswith("!"):
-            return f"not supported: {self.key[1:]}"
         return _PICKS.get(self.key) or f"sets {self.key.replace(',', ' and ')}"
 
 
@@ -98,11 +96,6 @@ def _one_of(*known: str) -> Callable[[str], str]:
 
 def _numbers(text: str) -> list[float]:
     return [float(part) for part in text.split()]
-
-
-def _instead(*names: str) -> dict[str, Option]:
-    """Options that say what to use instead."""
-    return {name: Option(f"!{OPTIONS[name]}") for name in names}
 
 
 SHORT: Final = {
@@ -234,13 +227,22 @@ COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
     ("env", "validate"): GymCommand(
         "check a configuration, or that of NAME, without starting anything",
         ng_config.validate,
-        {**SHARED, "--kind": Option("catalog_kind", _WORKLOAD_KIND), **_instead("--manifest", "--sync")},
+        {
+            **SHARED,
+            "--kind": Option("catalog_kind", _WORKLOAD_KIND),
+            "--manifest": Option("manifest_path"),
+            "--sync": Option("sync", bool),
+        },
         ("onboarding_name",),
     ),
     ("env", "test"): GymCommand(
         "run the verifier cases of environment NAME, the tests of one server, or of all",
         ng_servers.env_test,
-        {**_ENTRY, "--kind": Option("catalog_kind", _WORKLOAD_KIND), **_instead("--update-expected")},
+        {
+            **_ENTRY,
+            "--kind": Option("catalog_kind", _WORKLOAD_KIND),
+            "--update-expected": Option("update_expected", bool),
+        },
         ("onboarding_name",),
     ),
     ("env", "packages"): GymCommand(
@@ -280,16 +282,28 @@ COMMANDS: Final[Mapping[tuple[str, ...], GymCommand]] = {
         ng_collect.reward_profile,
         {key: _REVERIFY[key] for key in ("--inputs", "--rollouts")},
     ),
-    ("eval", "submit"): _with_configs(
-        "not supported",
-        SUBMIT,
-        {"--dry-run": Option("dry_run", bool)},
+    ("eval", "submit"): GymCommand(
+        "submit a Slurm job per benchmark of a job file",
+        ng_submit.submit,
+        {
+            "--config": Option("job_file"),
+            "--dry-run": Option("dry_run", bool),
+            "--verbose": SHARED["--verbose"],
+        },
     ),
-    ("dataset", "upload"): _with_configs("publish a file on the Hub", ng_upload.dataset_upload, _UPLOAD),
-    ("dataset", "download"): _with_configs("fetch from the Hub", ng_data.dataset_download, _DOWNLOAD),
+    ("dataset", "upload"): _with_configs(
+        "publish a file on the Hub or in a GitLab model registry", ng_registry.dataset_upload, _UPLOAD
+    ),
+    ("dataset", "download"): _with_configs(
+        "fetch from the Hub or a GitLab model registry", ng_registry.dataset_download, _DOWNLOAD
+    ),
     ("dataset", "render"): _with_configs("apply a prompt template", ng_data.materialize_prompts, _RENDER),
     ("dataset", "collate"): _with_configs("put configured datasets together", ng_data.prepare_data, _COLLATE),
-    ("dataset", "rm"): _with_configs("not supported: GitLab model registries", GITLAB, _STORAGE),
-    ("dataset", "migrate"): _with_configs("not supported: GitLab model registries", GITLAB, _UPLOAD),
+    ("dataset", "rm"): _with_configs(
+        "delete a dataset from a GitLab model registry", ng_registry.delete_from_gitlab, _STORAGE
+    ),
+    ("dataset", "migrate"): _with_configs(
+        "publish on the Hub, then delete from the GitLab model registry", ng_registry.migrate_to_hf, _UPLOAD
+    ),
     ("dev", "test"): GymCommand("run the tests of the project in this folder", ng_servers.dev_test, _LOOK),
 }

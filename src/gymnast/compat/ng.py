@@ -18,12 +18,11 @@ from gymnast.compat import (
     ng_config,
     ng_data,
     ng_listing,
+    ng_registry,
     ng_servers,
-    ng_upload,
     ng_viewer,
 )
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments, parse_words
-from gymnast.compat.ng_unsupported import GITLAB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +52,6 @@ def _version(arguments: NgArguments) -> int:
     return 0
 
 
-_NO_GITLAB: Final = "not supported: GitLab model registries"
 TABLE: Final[dict[str, Command]] = {
     "ng_run": Command(
         "serve the configured instances and the head server: ng_run +config_paths=[a.yaml,b.yaml]",
@@ -113,12 +111,28 @@ TABLE: Final[dict[str, Command]] = {
     "ng_upload_dataset_to_hf": Command(
         "publish: +input_jsonl_fpath=I +hf_organization=ORG +dataset_name=N [+split=train]",
         "gymnast gym dataset upload",
-        ng_upload.upload_dataset_to_hf,
+        ng_registry.upload_to_hf,
     ),
-    "ng_download_dataset_from_gitlab": Command(_NO_GITLAB, "none", GITLAB),
-    "ng_upload_dataset_to_gitlab": Command(_NO_GITLAB, "none", GITLAB),
-    "ng_delete_dataset_from_gitlab": Command(_NO_GITLAB, "none", GITLAB),
-    "ng_gitlab_to_hf_dataset": Command(_NO_GITLAB, "none", GITLAB),
+    "ng_download_dataset_from_gitlab": Command(
+        "fetch from a GitLab model registry: +dataset_name=N +version=V +artifact_fpath=F +output_fpath=O",
+        "gymnast gym dataset download --storage gitlab",
+        ng_registry.download_from_gitlab,
+    ),
+    "ng_upload_dataset_to_gitlab": Command(
+        "put a file into a GitLab model registry: +dataset_name=N +version=V +input_jsonl_fpath=I",
+        "gymnast gym dataset upload --storage gitlab",
+        ng_registry.upload_to_gitlab,
+    ),
+    "ng_delete_dataset_from_gitlab": Command(
+        "delete a dataset from a GitLab model registry, after a confirmation: +dataset_name=N",
+        "gymnast gym dataset rm",
+        ng_registry.delete_from_gitlab,
+    ),
+    "ng_gitlab_to_hf_dataset": Command(
+        "publish on the Hub, then delete from the GitLab model registry: as ng_upload_dataset_to_hf",
+        "gymnast gym dataset migrate",
+        ng_registry.migrate_to_hf,
+    ),
     "ng_init_resources_server": Command(
         "create an environment: +entrypoint=resources_servers/NAME [+kind=single-turn|tools|step]",
         "gymnast env new",

@@ -10,7 +10,6 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gymnast.compat.ng_unsupported import refuse_unsupported
 from gymnast.config.fields import FieldError, Fields, is_positive
 from gymnast.errors import suggest
 
@@ -53,7 +52,6 @@ class NgArguments:
             stub_policy=stub_policy,
             unread="ignore",
         )
-        refuse_unsupported(config.values)
         for warning in config.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         for note in config.notes:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.cli.options import say
 from gymnast.compat.ng_arguments import Fields, NgArguments
-from gymnast.compat.ng_unsupported import VALIDATE_FIELDS, refuse_unsupported
-from gymnast.errors import UserError
+from gymnast.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gymnast.compat.ng_manifest import ManifestTarget
     from gymnast.config import Config
     from gymnast.errors import Problem
 
@@ -34,9 +35,14 @@ def validate(arguments: NgArguments) -> int:
     """
     from gymnast.cli.options import print_json
 
-    config = of_workload(arguments).config(stub_policy=True)
-    refuse_unsupported(config.values, VALIDATE_FIELDS)
+    target = _find_manifest(arguments)
+    config = (target.arguments if target else of_workload(arguments)).config(stub_policy=True)
     problems, notes = find_problems(config)
+    if target is not None and not problems:
+        from gymnast.compat.ng_manifest import validate_manifest
+
+        fields = Fields(config)
+        return validate_manifest(target, sync=fields.flag("sync"), as_json=fields.flag("json"))
     if Fields(config).flag("json"):
         print_json({"valid": not problems, "problems": _as_json(problems), "notes": _as_json(notes)})
         return INVALID if problems else 0
@@ -48,6 +54,31 @@ def validate(arguments: NgArguments) -> int:
         return INVALID
     print(f"valid: {len(config.instances)} instances ({', '.join(config.instances)}) from {len(config.files)} files")
     return 0
+
+
+def _find_manifest(arguments: NgArguments) -> ManifestTarget | None:
+    """The manifest to check: a file, or that of the environment or benchmark NAME if it has one."""
+    from gymnast.compat.ng_manifest import ManifestTarget, manifest_next_to
+
+    fields = Fields(arguments.config(stub_policy=True))
+    path, name = fields.optional("manifest_path"), fields.optional("onboarding_name")
+    if fields.flag("update_expected"):
+        raise UserError("update_expected is for the cases of a verifier", next="gym env test NAME --update-expected")
+    if path is not None:
+        if name is not None or fields.optional("catalog_kind"):
+            raise UserError("--manifest takes no NAME and no --kind", next="give one of them")
+        if not Path(path).expanduser().is_file():
+            raise NotFoundError(f"the manifest '{path}' does not exist")
+        return ManifestTarget.of(Path(path), arguments)
+    selected = of_workload(arguments)
+    config = selected.config(stub_policy=True)
+    manifest = manifest_next_to(config, selected.config_paths[-1]) if name is not None else None
+    if manifest is not None:
+        return ManifestTarget.of(manifest, arguments)
+    if fields.flag("sync"):
+        what = f"'{name}' has no manifest" if name else "--sync needs a manifest"
+        raise UserError(what, next="add the name of an environment with a manifest.yaml, or --manifest PATH")
+    return None
 
 
 def find_problems(config: Config) -> tuple[list[Problem], list[Problem]]:

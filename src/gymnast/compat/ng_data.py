@@ -1,11 +1,10 @@
-"""Datasets: prepare, render, download. GitLab registries are not supported."""
+"""Datasets: prepare, render, download from the Hub."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
-from gymnast.compat.ng_unsupported import GITLAB
 from gymnast.errors import UserError
 
 
@@ -59,8 +58,3 @@ def materialize_prompts(arguments: NgArguments) -> int:
     source, template = fields.text("input_jsonl_fpath"), fields.text("prompt_config")
     target = Path(fields.text("output_jsonl_fpath"))
     return data.run_render(config.require_valid(), source, template, target, as_json=fields.flag("json"))
-
-
-def dataset_download(arguments: NgArguments) -> int:
-    """`gym dataset download`: from the Hub, which is the default --storage."""
-    return GITLAB(arguments) if arguments.values.get("storage") == "gitlab" else download_dataset_from_hf(arguments)

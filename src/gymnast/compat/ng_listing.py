@@ -44,11 +44,17 @@ def find_config(roots: Roots, kind: str, name: str) -> str:
 
 
 def find_workload_config(roots: Roots, name: str, kind: str | None) -> str:
-    """Find the config of an environment or benchmark; a name that both have needs the kind."""
+    """Find the config of an environment or benchmark; a name that both have needs the kind.
+
+    A benchmark's own server often has its name: that does not make it an environment, too.
+    """
     configs = []
     for each in ("environment", "benchmark") if kind is None else (kind,):
         with suppress(NotFoundError):
             configs.append(find_config(roots, f"{each}s", name))
+    named = [path for path in configs if not path.startswith("resources_servers/")]
+    if len(named) == 1:
+        return named[0]
     if len(configs) > 1:
         raise FieldError(f"'{name}' is an environment and a benchmark", next="add --kind environment or benchmark")
     return configs[0] if configs else find_config(roots, f"{kind or 'environment'}s", name)

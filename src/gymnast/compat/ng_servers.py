@@ -163,8 +163,8 @@ def env_test(arguments: NgArguments) -> int:
     fields = Fields(config)
     name, entrypoint = fields.optional("onboarding_name"), fields.optional("entrypoint")
     if name is None:
-        if config.values.get("catalog_kind") or fields.flag("json"):
-            raise FieldError("--kind and --json need the name of an environment or benchmark")
+        if config.values.get("catalog_kind") or fields.flag("json") or fields.flag("update_expected"):
+            raise FieldError("--kind, --update-expected and --json need the name of an environment or benchmark")
         return test(arguments) if entrypoint else test_all(arguments)
     if entrypoint:
         raise FieldError("NAME and --resources-server are mutually exclusive")

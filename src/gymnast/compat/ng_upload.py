@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
-from gymnast.compat.ng_unsupported import GITLAB
 from gymnast.errors import DataError
 
 if TYPE_CHECKING:
@@ -38,11 +37,6 @@ def upload_dataset_to_hf(arguments: NgArguments) -> int:
     )
     print(f"published  {repo}  {where}")
     return 0
-
-
-def dataset_upload(arguments: NgArguments) -> int:
-    """`gym dataset upload`: to the Hub, which is the default --storage."""
-    return GITLAB(arguments) if arguments.values.get("storage") == "gitlab" else upload_dataset_to_hf(arguments)
 
 
 def check_rows(source: Path, *, needs_params: bool) -> None:

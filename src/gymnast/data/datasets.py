@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.data.fetch import FetchRequest, fetch
+from gymnast.data.model_registry import ModelRegistry, RegistryFile
 from gymnast.errors import DataError, NotFoundError
 
 if TYPE_CHECKING:
@@ -134,30 +135,33 @@ def fetch_missing(
     say: Callable[[str], None],
 ) -> None:
     """Download missing files into the working directory. If one has no usable source, nothing is downloaded."""
+    missing = _find_missing(config, datasets)
     requests = {
         dataset.jsonl_fpath: _request(dataset, config.roots.cwd / dataset.jsonl_fpath, data_source)
-        for dataset in _find_missing(config, datasets)
+        for dataset in missing
     }
-    for request in requests.values():
+    in_registry = any(isinstance(request, RegistryFile) for request in requests.values())
+    registry = ModelRegistry.from_values(config.values) if in_registry else None
+    for path, request in requests.items():
         say(f"downloading {request}")
-        fetch(request, hub)
+        if isinstance(request, FetchRequest):
+            fetch(request, hub)
+        elif registry is not None:
+            registry.download(request, config.roots.cwd / path)
 
 
 def _find_missing(config: Config, datasets: Sequence[Dataset]) -> list[Dataset]:
     return [dataset for dataset in datasets if config.roots.find(dataset.jsonl_fpath) is None]
 
 
-def _request(dataset: Dataset, target: Path, data_source: str | None) -> FetchRequest:
+def _request(dataset: Dataset, target: Path, data_source: str | None) -> FetchRequest | RegistryFile:
     preferred = data_source or SOURCES[0]
     source = preferred if preferred in dataset.origins else next(iter(dataset.origins), None)
-    if source == "gitlab":
-        raise DataError(
-            f"dataset '{dataset.name}' is in a GitLab model registry, which is not supported",
-            next=f"copy its file to {target}",
-        )
     if source is None:
         hint = f"run {dataset.prepare_script}" if dataset.prepare_script else f"copy its file to {target}"
         raise NotFoundError(f"dataset '{dataset.name}' is missing and has no source to download it from", next=hint)
+    if source == "gitlab":
+        return RegistryFile(*(str(dataset.origins[source][key]) for key in _SOURCE_KEYS[source]))
     repo_id, artifact = dataset.origins[source]["repo_id"], dataset.origins[source]["artifact_fpath"]
     if artifact is None and dataset.type not in _SPLITS:
         raise DataError(

@@ -45,7 +45,7 @@ Entry = type[Server] | HostableClass | AsgiApp
 
 def load_entry(instance: Instance) -> Entry:
     """The server class of the entry file, a class to host, or an ASGI application."""
-    module = _import(instance)
+    module = import_entry(instance)
     classes = [
         member
         for member in vars(module).values()
@@ -185,7 +185,8 @@ def _check_kind(server_class: type[Server], instance: Instance) -> type[Server]:
     return server_class
 
 
-def _import(instance: Instance) -> ModuleType:
+def import_entry(instance: Instance) -> ModuleType:
+    """The module of an instance's entry file."""
     assert instance.directory is not None
     assert instance.entrypoint is not None
     path = instance.directory / instance.entrypoint
