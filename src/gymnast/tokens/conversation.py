@@ -242,7 +242,7 @@ class TokenConversation:
                 delta=delta,
                 sources=list(prompt.sources),
                 sampled=sampled,
-                logprobs=[] if masked else [float(value) for value in generated.logprobs],
+                logprobs=[] if masked else list(map(float, generated.logprobs)),
                 finish=generated.finish,
                 parent=prompt.parent,
                 keep=prompt.keep,

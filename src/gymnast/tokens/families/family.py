@@ -40,26 +40,24 @@ class ParseContext:
 
     in_thought: bool = False
     """The prompt ended in an open thought."""
-    string_parameters: frozenset[tuple[str, str]] = frozenset()
-    """Tools and their string parameters: bare values of these are never numbers."""
+    tools: Sequence[JsonObject] = ()
+    """The tools of the request, in the form of Chat Completions."""
+
+    def is_string(self, name: str, parameter: str) -> bool:
+        """Whether a tool's parameter has type string: its bare values are never numbers."""
+        for tool in self.tools:
+            function = tool.get("function") or {}
+            if str(function.get("name")) == name:
+                schema = ((function.get("parameters") or {}).get("properties") or {}).get(parameter)
+                if isinstance(schema, dict) and schema.get("type") == "string":
+                    return True
+        return False
 
 
 class Parser(Protocol):
     """Parses a generation without its stop token."""
 
     def __call__(self, pieces: TaggedText, context: ParseContext) -> ParseResult: ...
-
-
-def string_parameters(tools: Sequence[JsonObject]) -> frozenset[tuple[str, str]]:
-    """Tools and their parameters with type string."""
-    parameters = set()
-    for tool in tools:
-        function = tool.get("function") or {}
-        properties = (function.get("parameters") or {}).get("properties") or {}
-        for name, schema in properties.items():
-            if isinstance(schema, dict) and schema.get("type") == "string":
-                parameters.add((str(function.get("name")), str(name)))
-    return frozenset(parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,11 @@ def to_text(pieces: Sequence[str | Tag]) -> str:
 
 def find_tag(pieces: Sequence[str | Tag], name: str, start: int = 0) -> int | None:
     """The index of a tag's first occurrence."""
-    return next((index for index in range(start, len(pieces)) if pieces[index] == Tag(name)), None)
+    tag = Tag(name)
+    for index in range(start, len(pieces)):
+        if pieces[index] == tag:
+            return index
+    return None
 
 
 def is_blank(piece: str | Tag) -> bool:
