@@ -20,6 +20,7 @@ from gymnast.train.samples import (
     Sample,
     Termination,
 )
+from gymnast.train.segment_media import add_media
 from gymnast.types.failure import FailureKind
 from gymnast.types.items import TRAINING_FIELDS
 from gymnast.types.task import AGENT_REF, FAILURE_CLASS, MASK, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
@@ -178,6 +179,10 @@ def _with_tokens(sample: Sample, fields: _Fields, options: SampleOptions) -> Sam
     if ledger is None:
         return replace(sample, termination=termination, model=model).masked(_reason_without_ledger(response))
     segments = segments_of(ledger, options.share)
+    try:
+        segments = add_media(segments, ledger.calls, fields)
+    except BadLedger as error:
+        return replace(sample, termination=termination).masked(MaskReason.BAD_LEDGER, str(error))
     drifted = sum(call.drift is not None for call in ledger.calls)
     sample = replace(
         sample, termination=termination, segments=segments, drifted_calls=drifted, model=ledger.model or model

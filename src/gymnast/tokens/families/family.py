@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from gymnast.tokens.literal_match import compile_literals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from gymnast.tokens.rendering import ParsedTurn
     from gymnast.tokens.tokenizer import Tokenizer
@@ -100,27 +100,29 @@ class TagLexer:
         """Texts and tags, without empty texts."""
         pieces: TaggedText = []
         start = 0
-        for index, token_id in enumerate(ids):
-            if token_id in self._by_id:
-                pieces += [*self._split_text(ids[start:index]), Tag(self._by_id[token_id])]
-                start = index + 1
-        return [*pieces, *self._split_text(ids[start:])]
+        for index in [index for index, token_id in enumerate(ids) if token_id in self._by_id]:
+            if index > start:
+                pieces += self._split_text(ids[start:index])
+            pieces.append(Tag(self._by_id[ids[index]]))
+            start = index + 1
+        if start < len(ids):
+            pieces += self._split_text(ids[start:])
+        return pieces
 
-    def _split_text(self, ids: Sequence[int]) -> Iterator[str | Tag]:
-        if not ids:
-            return
+    def _split_text(self, ids: Sequence[int]) -> TaggedText:
         text = self._tokenizer.decode(ids)
         if self._text_tags is None:
-            yield text
-            return
+            return [text]
+        pieces: TaggedText = []
         start = 0
         for match in self._text_tags.finditer(text):
             if match.start() > start:
-                yield text[start : match.start()]
-            yield Tag(match[0])
+                pieces.append(text[start : match.start()])
+            pieces.append(Tag(match[0]))
             start = match.end()
         if start < len(text):
-            yield text[start:]
+            pieces.append(text[start:])
+        return pieces
 
 
 def to_text(pieces: Sequence[str | Tag]) -> str:
