@@ -100,8 +100,8 @@ def make_task(rows: list[dict[str, Any]], number: int) -> dict[str, Any]:
     return {**row, "responses_create_params": {**params, "input": [question, *rest]}, "_ng_task_index": number}
 
 
-def prepare(environment: str, folder: Path) -> Any:
-    """Sample the answers, and return the configuration of the environment with the policy that gives them."""
+def prepare(environment: str, folder: Path) -> None:
+    """Write the policy into the folder, with the answers that the embedded model gives now."""
     home = folder / "responses_api_models" / "instant_model"
     home.mkdir(parents=True)
     (home / "app.py").write_text(MODEL)
@@ -109,11 +109,14 @@ def prepare(environment: str, folder: Path) -> Any:
     settings["answers"] = str(folder / "answers.json")
     config = {"policy_model": {"responses_api_models": {"instant_model": settings}}}
     (folder / "policy.yaml").write_text(json.dumps(config))
-    composed = compose(
+    asyncio.run(_record(environment, config_in(environment, folder)))
+
+
+def config_in(environment: str, folder: Path) -> Any:
+    """The configuration of the environment with the policy of this folder."""
+    return compose(
         read_environ(), environments=[environment], config_paths=[str(folder / "policy.yaml")], search_dirs=[folder]
     )
-    asyncio.run(_record(environment, composed))
-    return composed
 
 
 async def _record(environment: str, config: Any) -> None:

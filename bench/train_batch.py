@@ -28,7 +28,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from instant_policy import make_task, prepare, read_rows
+from instant_policy import config_in, make_task, prepare, read_rows
 
 import gymnast
 from gymnast.runtime.garbage import rare_garbage_collection
@@ -50,10 +50,10 @@ def main() -> None:
     parser.add_argument("--servers", action="store_true")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--once", action="store_true", help="measure this size only, here")
+    parser.add_argument("--policy", type=Path, help="measure this size only, here, with the policy of this folder")
     given = parser.parse_args()
-    if given.once:
-        print(json.dumps(measure(given)))
+    if given.policy:
+        print(json.dumps(measure(given, given.policy)))
         return
     default = ENVIRONMENTS if given.servers else ENVIRONMENTS[-1:]
     environments = [given.environment] if given.environment else default
@@ -68,7 +68,10 @@ def main() -> None:
 def measure_sizes(given: argparse.Namespace, environment: str) -> dict[str, Any]:
     """The figures of the batch and of one of a sixteenth of its size."""
     given.environment = environment
-    small, large = (measure_in_a_process(given, tasks) for tasks in (max(given.tasks // 16, 1), given.tasks))
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(environment, Path(folder))
+        sizes = max(given.tasks // 16, 1), given.tasks
+        small, large = (measure_in_a_process(given, tasks, folder) for tasks in sizes)
     grown_mb, held_mb = (large[name] - small[name] for name in ("peak_mb", "samples_mb"))
     return {"small": small, "large": large, "grown_mb": grown_mb, "held_mb": held_mb}
 
@@ -85,9 +88,18 @@ def show(environment: str, sizes: dict[str, Any]) -> None:
     print(f"  memory grew by {sizes['grown_mb']:.0f} MB, samples by {sizes['held_mb']:.0f} MB")
 
 
-def measure_in_a_process(given: argparse.Namespace, tasks: int) -> dict[str, Any]:
+def measure_in_a_process(given: argparse.Namespace, tasks: int, folder: str) -> dict[str, Any]:
     """The figures of one size."""
-    command = [sys.executable, __file__, "--once", "--tasks", str(tasks), "--generations", str(given.generations)]
+    command = [
+        sys.executable,
+        __file__,
+        "--policy",
+        folder,
+        "--tasks",
+        str(tasks),
+        "--generations",
+        str(given.generations),
+    ]
     command += ["--concurrency", str(given.concurrency), "--workers", str(given.workers if given.servers else 0)]
     command += ["--environment", given.environment]
     command += [f"--{name}" for name in ("stream", "servers") if getattr(given, name)]
@@ -95,11 +107,11 @@ def measure_in_a_process(given: argparse.Namespace, tasks: int) -> dict[str, Any
     return found
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
+def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Collect once."""
     metrics = Metrics()
-    with tempfile.TemporaryDirectory() as folder, rare_garbage_collection():
-        config = prepare(given.environment, Path(folder))
+    with rare_garbage_collection():
+        config = config_in(given.environment, folder)
         seconds, cpu_s, held = asyncio.run(collect(config, given, metrics))
     children = resource.getrusage(resource.RUSAGE_CHILDREN)  # all have ended; includes their start
     cpu_s += children.ru_utime + children.ru_stime

@@ -38,7 +38,8 @@ def user(*parts: Any) -> dict[str, Any]:
 def reply(prompt: list[int], sampled: list[int], text: str = "Seen.") -> dict[str, Any]:
     tokens = (prompt, sampled, [-0.5] * len(sampled))
     names = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-    return chat(text, **dict(zip(names, tokens, strict=True)))
+    message: dict[str, Any] = dict(zip(names, tokens, strict=True))
+    return chat(text, **message)
 
 
 def media_call(ids: list[int], sampled: list[int], *media: Media, **more: Any) -> Any:
@@ -110,12 +111,10 @@ def sample_with_image(**more: Any) -> Any:
 def test_trainers_that_take_ids_only_refuse_images() -> None:
     """They would learn from bare placeholders, with other logprobs than the engine's."""
     sample = sample_with_image()
-    for convert in (
-        lambda: list(token_rows([sample], [0], 0)),
-        lambda: rollout_rows([sample], [0], 0),
-    ):
-        with pytest.raises(UserError, match="has images in its prompts"):
-            convert()
+    with pytest.raises(UserError, match="has images in its prompts"):
+        list(token_rows([sample], [0], 0))
+    with pytest.raises(UserError, match="has images in its prompts"):
+        rollout_rows([sample], [0], 0)
     assert rollout_rows([sample.masked(MaskReason.STALE)], [0], 0)[0].mask.sum() == 0, "a masked one is not trained on"
 
 
