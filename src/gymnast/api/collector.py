@@ -25,6 +25,7 @@ from gymnast.rollouts.observer import RunObserver
 from gymnast.rollouts.options import RunOptions, check_truncated_policy, only_agent
 from gymnast.rollouts.record_stream import RecordStream
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
+from gymnast.rollouts.row_lines import RowLines
 from gymnast.rollouts.run_engine import run_engine
 from gymnast.rollouts.run_store import MemoryRunStore
 from gymnast.rollouts.servers import connect_servers, start_servers
@@ -154,8 +155,7 @@ class Collector:
         budget = Budget(max_cost, max_tokens)
         require_prices(budget, self._servers.instances)
         stamped = stamp_rows([dict(row) for row in rows], self.agents)
-        # Exact copies: the allocation of each line that orjson returns has up to 3 KB of unused space.
-        lines = [bytes(memoryview(orjson.dumps(row))) for row in stamped]
+        lines = RowLines(map(orjson.dumps, stamped))
         retry = RetryPolicy(max_attempts=max_attempts)
         policy = check_truncated_policy(truncated)
         options = RunOptions(

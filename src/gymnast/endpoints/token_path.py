@@ -84,8 +84,8 @@ class TokenPath:
         request = self._render_request(params)
         self._model.note_ignored(call, request.dropped)
         extra = {**self._options.extra, **request.extra}
-        sampling = parse_sampling({**params, **self._options.sampling_overrides}, extra)
-        sampling = replace(sampling, stop_token_ids=self._stop_token_ids(extra))
+        stops = self._stop_token_ids(extra)
+        sampling = parse_sampling({**params, **self._options.sampling_overrides}, extra, stop_token_ids=stops)
         entry = self.ledgers.entry_for(call) if self._options.return_ids else self.ledgers.new_entry()
         try:
             prompt = entry.conversation.begin(request.messages, request.tools, request.args)
@@ -151,11 +151,9 @@ class TokenPath:
         pause_s = _FIRST_PAUSE_S
         for _ in range(_MAX_CONTINUATIONS):
             sampled = [token for part in parts for token in part.token_ids]
-            left = sampling.max_tokens - len(sampled) if sampling.max_tokens is not None else None
-            if parts and left is not None and left < 1:
+            rest = _continue_sampling(sampling, len(sampled), len(parts)) if parts else sampling
+            if parts and rest.max_tokens is not None and rest.max_tokens < 1:
                 return join_generations(parts, "length")
-            seed = sampling.seed + len(parts) * _SEED_STEP if sampling.seed is not None else None
-            rest = replace(sampling, max_tokens=left, seed=seed)
             part = check_generation(await self._backend.generate(ids + sampled, rest, call))
             parts.append(part)
             if part.finish != "abort":
@@ -193,7 +191,7 @@ def attach_tokens(
     }
 
 
-def parse_sampling(params: Mapping[str, Any], extra: JsonObject) -> Sampling:
+def parse_sampling(params: Mapping[str, Any], extra: JsonObject, *, stop_token_ids: tuple[int, ...] = ()) -> Sampling:
     """The sampling parameters of a request; those that create params have no name for come from its extra body."""
     named = {name: params.get(name, extra.get(name)) for name in _SAMPLING}
     temperature, top_p = params.get("temperature"), params.get("top_p")
@@ -205,8 +203,16 @@ def parse_sampling(params: Mapping[str, Any], extra: JsonObject) -> Sampling:
         top_k=named["top_k"],
         min_p=named["min_p"],
         seed=named["seed"],
+        stop_token_ids=stop_token_ids,
         extra=rest,
     )
+
+
+def _continue_sampling(sampling: Sampling, sampled: int, parts: int) -> Sampling:
+    """How to continue a generation of which some tokens in some parts are sampled."""
+    left = sampling.max_tokens - sampled if sampling.max_tokens is not None else None
+    seed = sampling.seed + parts * _SEED_STEP if sampling.seed is not None else None
+    return replace(sampling, max_tokens=left, seed=seed)
 
 
 def join_generations(parts: Sequence[GeneratedTokens], finish: Any) -> GeneratedTokens:

@@ -123,6 +123,7 @@ from gymnast.tokens.expert_arrays import parse_experts as parse_experts
 from gymnast.tokens.families.registry import get_family as get_family
 from gymnast.tokens.items import tokens_of_last_turn as tokens_of_last_turn
 from gymnast.tokens.load import load_renderer as load_renderer
+from gymnast.tokens.media import media_of_messages as media_of_messages
 from gymnast.tokens.messages import make_history as make_history
 from gymnast.tokens.messages import make_render_request as make_render_request
 from gymnast.tokens.probing import probe_template as probe_template

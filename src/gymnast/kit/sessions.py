@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
 S = TypeVar("S")
 
@@ -34,6 +34,37 @@ class _Entry(Generic[S]):
     users: int = 0
 
 
+class _Use(AbstractAsyncContextManager[S]):
+    """One user of a session."""
+
+    __slots__ = ("_clock", "_entry", "_exclusive")
+
+    def __init__(self, entry: _Entry[S], clock: Callable[[], float], *, exclusive: bool) -> None:
+        self._entry = entry
+        self._clock = clock
+        self._exclusive = exclusive
+
+    async def __aenter__(self) -> S:
+        entry = self._entry
+        entry.users += 1
+        if self._exclusive:
+            try:
+                await entry.lock.acquire()
+            except BaseException:
+                self._leave()
+                raise
+        return entry.state
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._exclusive:
+            self._entry.lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._entry.users -= 1
+        self._entry.last_used = self._clock()
+
+
 class Sessions(Generic[S]):
     """The open sessions of one environment."""
 
@@ -55,22 +86,12 @@ class Sessions(Generic[S]):
         self._expired.pop(session_id, None)
         self._entries[session_id] = _Entry(state, self._clock())
 
-    @asynccontextmanager
-    async def use(self, session_id: str, *, exclusive: bool) -> AsyncIterator[S]:
+    def use(self, session_id: str, *, exclusive: bool) -> AbstractAsyncContextManager[S]:
         """The session's state, which does not expire meanwhile. `exclusive` serialises its users in arrival order."""
         entry = self._entries.get(session_id)
         if entry is None:
             raise NoSession(expired=session_id in self._expired)
-        entry.users += 1
-        try:
-            if exclusive:
-                async with entry.lock:
-                    yield entry.state
-            else:
-                yield entry.state
-        finally:
-            entry.users -= 1
-            entry.last_used = self._clock()
+        return _Use(entry, self._clock, exclusive=exclusive)
 
     async def close(self, session_id: str) -> None:
         """Close the session if it is open."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gymnast.tokens.backend import GeneratedTokens, Sampling
+    from gymnast.tokens.media import Media
     from gymnast.tokens.rendering import Extension, Rendered, Renderer
     from gymnast.types.json import JsonObject
 
@@ -124,8 +125,12 @@ class TokenConversation:
         temperature: float,
         generated: GeneratedTokens,
         message: JsonObject,
+        media: Sequence[Media] = (),
     ) -> int:
-        """Record a call whose prompt the server rendered, with the ids it reported; drift is detected and recorded."""
+        """Record a call whose prompt the server rendered, with the ids it reported; drift is detected and recorded.
+
+        `media`: the images and videos of the prompt.
+        """
         keys, context = prefix_keys(messages), (context_key(tools), 0)
         match = self._history.match(keys, messages)
         reason, parent, drift = match.reason, match.parent, None
@@ -146,7 +151,10 @@ class TokenConversation:
             keys,
             context,
         )
-        number = self._add_call(prompt, temperature, generated, message, masked=None, ids_sent=False, drift=drift)
+        digests = [one.digest for one in media]
+        number = self._add_call(
+            *(prompt, temperature, generated, message), masked=None, ids_sent=False, drift=drift, media=digests
+        )
         if messages and messages[-1].get("role") == "assistant":
             self._history.add_joined(number, keys, messages[-1], message)
         return number
@@ -224,6 +232,7 @@ class TokenConversation:
         masked: str | None,
         ids_sent: bool = True,
         drift: int | None = None,
+        media: list[str] | None = None,
     ) -> int:
         number = len(self._calls)
         reason = self._branch(prompt.parent, prompt.reason)  # another call may have finished since `begin`
@@ -242,7 +251,7 @@ class TokenConversation:
                 delta=delta,
                 sources=list(prompt.sources),
                 sampled=sampled,
-                logprobs=[] if masked else [float(value) for value in generated.logprobs],
+                logprobs=[] if masked else list(map(float, generated.logprobs)),
                 finish=generated.finish,
                 parent=prompt.parent,
                 keep=prompt.keep,
@@ -254,6 +263,7 @@ class TokenConversation:
                 masked=masked,
                 detail=prompt.detail,
                 experts=new_rows(generated.experts, prompt.keep, len(prompt.ids) + len(sampled)),
+                media=media,
             )
         )
         return number

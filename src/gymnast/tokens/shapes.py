@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -79,7 +80,12 @@ def shape_of(message: JsonObject) -> Shape:
 
 def earlier_shapes(history: Sequence[JsonObject]) -> tuple[Shape, ...]:
     """The shapes of the messages before the last one, without repetitions."""
-    shapes = [shape_of(message) for message in history[:-1]]
+    return _without_repetitions(tuple([shape_of(message) for message in history[:-1]]))
+
+
+@lru_cache(maxsize=1024)  # the same for the rollouts of a group
+def _without_repetitions(all_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    shapes = list(all_shapes)
     system = shapes[:1] if shapes and shapes[0].role in SYSTEM_ROLES else []
     rounds = [
         _drop_repeated_steps(turns) for turns in _split_before(shapes[len(system) :], lambda role: role == "user")

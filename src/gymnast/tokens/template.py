@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from gymnast.tokens.bridge import Bridges
 from gymnast.tokens.chat_template import ChatTemplate
-from gymnast.tokens.families.family import ParseContext, TagLexer, string_parameters
+from gymnast.tokens.families.family import ParseContext, TagLexer
 from gymnast.tokens.families.thoughts import CLOSE, OPEN
 from gymnast.tokens.marked_text import MarkedTextRenderer
+from gymnast.tokens.parsed_turns import ParsedTurns
 from gymnast.tokens.prompt_cache import PromptCache
 from gymnast.tokens.splitting import Splitter
 
@@ -54,6 +55,7 @@ class TemplateRenderer:
         self._renderer = renderer = MarkedTextRenderer(template, family, tokenizer)
         self._bridges = Bridges(renderer, splitter, self._stops, self._stops | turn_ends, thinks=self._thinks)
         self._prompts = PromptCache()
+        self._parsed = ParsedTurns()
         self._has_clock = "strftime_now" in chat_template
         identity = "\0".join([tokenizer.digest, chat_template, family.name, repr(sorted(template.variables.items()))])
         self.digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -81,10 +83,10 @@ class TemplateRenderer:
         tools: Sequence[JsonObject],
         args: Mapping[str, object],
     ) -> Extension | Refusal:
-        pieces = self._lexer.split(self._without_stop(generated))
-
         def parse(*, in_thought: bool) -> ParseResult:
-            return self.family.parse(pieces, ParseContext(in_thought=in_thought and self._thinks))
+            in_thought = in_thought and self._thinks
+            known = self._parsed.get(generated, in_thought=in_thought)
+            return known or self._parse(generated, ParseContext(in_thought=in_thought))
 
         return self._bridges.derive(history, generated, new, tools, args, parse)
 
@@ -92,8 +94,13 @@ class TemplateRenderer:
         self, generated: Sequence[int], prompt_ids: Sequence[int] = (), tools: Sequence[JsonObject] = ()
     ) -> ParsedTurn:
         tail = self._tokenizer.decode(prompt_ids[-_PROMPT_TAIL:]) if self._thinks and prompt_ids else ""
-        context = ParseContext(tail.rstrip().endswith(OPEN), string_parameters(tools))
-        return self.family.parse(self._lexer.split(self._without_stop(generated)), context).turn
+        context = ParseContext(tail.rstrip().endswith(OPEN), tools)
+        result = self._parse(generated, context)
+        self._parsed.add(generated, result, in_thought=context.in_thought)
+        return result.turn
+
+    def _parse(self, generated: Sequence[int], context: ParseContext) -> ParseResult:
+        return self.family.parse(self._lexer.split(self._without_stop(generated)), context)
 
     def _without_stop(self, generated: Sequence[int]) -> Sequence[int]:
         return generated[:-1] if generated and generated[-1] in self._stops else generated

@@ -19,6 +19,7 @@ from gymnast.train.samples import AgentPart, MaskReason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gymnast.tokens.media import Media
     from gymnast.train.samples import Group, Sample, Segment
     from gymnast.types.tokens import TokenCall
 
@@ -144,8 +145,20 @@ def _own_part(segment: Segment, calls: Iterable[int]) -> Segment | None:
         turns=turns,
         versions=versions,
         calls=tuple(segment.calls[index] for index in kept),
+        new_media=_media_at(segment, kept),
         parent=None,
         shared=0,
+    )
+
+
+def _media_at(segment: Segment, kept: list[int]) -> tuple[tuple[Media, ...], ...]:
+    """What the prompts add from one of these turns to the next: other agents' turns between them are context."""
+    if not segment.new_media:
+        return ()
+    starts = [0, *(index + 1 for index in kept[:-1])]
+    return tuple(
+        tuple(one for added in segment.new_media[start : index + 1] for one in added)
+        for start, index in zip(starts, kept, strict=True)
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gymnast.train.metrics import batch_metrics
-from gymnast.train.sequences import mask_forked, mean_of
+from gymnast.train.sequences import mask_forked, mean_of, require_no_media
 from gymnast.types.items import ROUTED_EXPERTS, TRAINING_FIELDS
 from gymnast.types.task import AGENT_REF
 from gymnast.types.tokens import LEDGER, TOKEN_CALL
@@ -76,6 +76,7 @@ def scored_group(group: Group, *, masked_vote: bool = False) -> Group:
 
     A failed rollout has no reward and never votes; a masked one votes if `masked_vote` is set.
     """
+    require_no_media(group.samples)
     samples = mask_forked(group.samples)
     votes = [sample for sample in samples if sample.reward is not None and (masked_vote or sample.is_trainable)]
     names = sorted({name for sample in samples for name in sample.components})

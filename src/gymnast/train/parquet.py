@@ -80,6 +80,7 @@ def _schema(arrow: Any) -> Any:
         ("parent", arrow.int32()),
         ("shared", arrow.int32()),
         ("share", number),
+        ("media", arrow.list_(arrow.list_(arrow.struct([("kind", text), ("url", text)])))),
     ])  # fmt: skip
     return arrow.schema([
         ("schema_version", arrow.int32()),

@@ -20,6 +20,7 @@ from gymnast.train.samples import (
     Sample,
     Termination,
 )
+from gymnast.train.segment_media import add_media
 from gymnast.types.failure import FailureKind
 from gymnast.types.items import TRAINING_FIELDS
 from gymnast.types.task import AGENT_REF, FAILURE_CLASS, MASK, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
@@ -174,18 +175,25 @@ def _with_tokens(sample: Sample, fields: _Fields, options: SampleOptions) -> Sam
     except BadLedger as error:
         termination = _termination(fields, response, None)
         return replace(sample, termination=termination).masked(MaskReason.BAD_LEDGER, str(error))
-    sample = replace(sample, termination=_termination(fields, response, ledger), model=response.model or "")
+    termination, model = _termination(fields, response, ledger), response.model or ""
     if ledger is None:
-        return sample.masked(_reason_without_ledger(response))
+        return replace(sample, termination=termination, model=model).masked(_reason_without_ledger(response))
     segments = segments_of(ledger, options.share)
+    try:
+        segments = add_media(segments, ledger.calls, fields)
+    except BadLedger as error:
+        return replace(sample, termination=termination).masked(MaskReason.BAD_LEDGER, str(error))
     drifted = sum(call.drift is not None for call in ledger.calls)
-    sample = replace(sample, segments=segments, drifted_calls=drifted, model=ledger.model or sample.model)
+    sample = replace(
+        sample, termination=termination, segments=segments, drifted_calls=drifted, model=ledger.model or model
+    )
     if bad:
         return sample.masked(MaskReason.BAD_LOGPROBS, f"calls {', '.join(map(str, bad))}")
     if LEDGER not in fields and any(item.get(_SAMPLED) and not item.get(_LOGPROBS) for item in response.output):
         return sample.masked(MaskReason.BAD_LOGPROBS, "an item has sampled ids and no logprobs")
     try:
-        sample = replace(sample, agents=assign_policies(sample.agents, ledger.calls))
+        agents = assign_policies(sample.agents, ledger.calls)
+        sample = replace(sample, agents=agents) if agents else sample
     except ValueError as error:
         sample = sample.masked(MaskReason.BAD_LEDGER, f"{EPISODE_AGENTS} {error}")
     return sample if any(segment.trained for segment in segments) else sample.masked(MaskReason.NOTHING_SAMPLED)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gymnast.errors import DataError
+from gymnast.tokens.media import Media
 from gymnast.train.samples import MaskReason, RolloutFailure, Sample, Segment, Termination, VersionSpan
 from gymnast.types.task import RolloutKey
 from gymnast.types.tokens import ForkReason
@@ -75,6 +76,7 @@ def _segment_row(segment: Segment) -> JsonObject:
         "parent": segment.parent,
         "shared": segment.shared,
         "share": segment.share,
+        "media": [[one._asdict() for one in added] for added in segment.new_media],
     }
 
 
@@ -92,4 +94,5 @@ def _segment(row: JsonObject) -> Segment:
         row["share"],
         row["logprob_mode"],
         row["temperature"],
+        new_media=tuple(tuple(Media(**one) for one in added) for added in row.get("media") or ()),
     )

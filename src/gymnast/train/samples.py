@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gymnast.tokens.expert_arrays import Experts
+    from gymnast.tokens.media import Media
     from gymnast.types.json import JsonObject
     from gymnast.types.task import RolloutKey
     from gymnast.types.tokens import RoutedExperts
@@ -110,6 +111,13 @@ class Segment:
     """The model server that sampled it, in collections with several trained ones."""
     experts: RoutedExperts | None = None
     """The experts that a mixture-of-experts model chose for its tokens, if the inference server reports them."""
+    new_media: tuple[tuple[Media, ...], ...] = ()
+    """The images and videos that the prompt of each turn adds; empty if there are none in the segment."""
+
+    @property
+    def media(self) -> tuple[Media, ...]:
+        """All images and videos, in the order of their placeholders in `ids`."""
+        return tuple(one for added in self.new_media for one in added)
 
     @property
     def expert_rows(self) -> Experts | None:

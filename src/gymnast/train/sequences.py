@@ -52,6 +52,7 @@ def token_rows(
 ) -> Iterator[TokenRow]:
     """Every segment of every rollout in order, at least one row per rollout. `groups` has the group of each sample."""
     require_one_policy(samples)
+    require_no_media(samples)
     votes: dict[Hashable, list[float]] = {group: [] for group in groups}
     for sample, group in zip(samples, groups, strict=True):
         if sample.reward is not None and (masked_vote or sample.is_trainable):
@@ -89,6 +90,18 @@ def require_one_policy(samples: Iterable[Sample]) -> None:
                 f"rollout {sample.key} was sampled by several trained policies: {', '.join(sample.policies)}",
                 next="train each on its own groups (split_agents, stream), or set return_token_id_information to false "
                 "where a model is not trained",
+            )
+
+
+def require_no_media(samples: Iterable[Sample]) -> None:
+    """Raise UserError for images and videos: without their pixels a trainer would learn from bare placeholders."""
+    for sample in samples:
+        kinds = {one.kind for segment in sample.segments for one in segment.media}
+        if sample.is_trainable and kinds:
+            raise UserError(
+                f"rollout {sample.key} has {' and '.join(f'{kind}s' for kind in sorted(kinds))} in its prompts, "
+                "and this trainer gets token ids only",
+                next="train with collect_batch or stream, whose segments have `media`, or leave such tasks out",
             )
 
 

@@ -134,6 +134,8 @@ class TokenCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """The model server that sampled it, in a rollout of several."""
     experts: RoutedExperts | None = None
     """From the last token that the parent's do not cover; None if the backend does not report them."""
+    media: list[str] | None = None
+    """Digests of all images and videos in the prompt, in order (see `gymnast.tokens.media`); None if not recorded."""
 
 
 class TokenLedger(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from gymnast.tokens.literal_match import compile_literals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from gymnast.tokens.rendering import ParsedTurn
     from gymnast.tokens.tokenizer import Tokenizer
@@ -40,26 +40,24 @@ class ParseContext:
 
     in_thought: bool = False
     """The prompt ended in an open thought."""
-    string_parameters: frozenset[tuple[str, str]] = frozenset()
-    """Tools and their string parameters: bare values of these are never numbers."""
+    tools: Sequence[JsonObject] = ()
+    """The tools of the request, in the form of Chat Completions."""
+
+    def is_string(self, name: str, parameter: str) -> bool:
+        """Whether a tool's parameter has type string: its bare values are never numbers."""
+        for tool in self.tools:
+            function = tool.get("function") or {}
+            if str(function.get("name")) == name:
+                schema = ((function.get("parameters") or {}).get("properties") or {}).get(parameter)
+                if isinstance(schema, dict) and schema.get("type") == "string":
+                    return True
+        return False
 
 
 class Parser(Protocol):
     """Parses a generation without its stop token."""
 
     def __call__(self, pieces: TaggedText, context: ParseContext) -> ParseResult: ...
-
-
-def string_parameters(tools: Sequence[JsonObject]) -> frozenset[tuple[str, str]]:
-    """Tools and their parameters with type string."""
-    parameters = set()
-    for tool in tools:
-        function = tool.get("function") or {}
-        properties = (function.get("parameters") or {}).get("properties") or {}
-        for name, schema in properties.items():
-            if isinstance(schema, dict) and schema.get("type") == "string":
-                parameters.add((str(function.get("name")), str(name)))
-    return frozenset(parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,27 +100,29 @@ class TagLexer:
         """Texts and tags, without empty texts."""
         pieces: TaggedText = []
         start = 0
-        for index, token_id in enumerate(ids):
-            if token_id in self._by_id:
-                pieces += [*self._split_text(ids[start:index]), Tag(self._by_id[token_id])]
-                start = index + 1
-        return [*pieces, *self._split_text(ids[start:])]
+        for index in [index for index, token_id in enumerate(ids) if token_id in self._by_id]:
+            if index > start:
+                pieces += self._split_text(ids[start:index])
+            pieces.append(Tag(self._by_id[ids[index]]))
+            start = index + 1
+        if start < len(ids):
+            pieces += self._split_text(ids[start:])
+        return pieces
 
-    def _split_text(self, ids: Sequence[int]) -> Iterator[str | Tag]:
-        if not ids:
-            return
+    def _split_text(self, ids: Sequence[int]) -> TaggedText:
         text = self._tokenizer.decode(ids)
         if self._text_tags is None:
-            yield text
-            return
+            return [text]
+        pieces: TaggedText = []
         start = 0
         for match in self._text_tags.finditer(text):
             if match.start() > start:
-                yield text[start : match.start()]
-            yield Tag(match[0])
+                pieces.append(text[start : match.start()])
+            pieces.append(Tag(match[0]))
             start = match.end()
         if start < len(text):
-            yield text[start:]
+            pieces.append(text[start:])
+        return pieces
 
 
 def to_text(pieces: Sequence[str | Tag]) -> str:
@@ -131,7 +131,11 @@ def to_text(pieces: Sequence[str | Tag]) -> str:
 
 def find_tag(pieces: Sequence[str | Tag], name: str, start: int = 0) -> int | None:
     """The index of a tag's first occurrence."""
-    return next((index for index in range(start, len(pieces)) if pieces[index] == Tag(name)), None)
+    tag = Tag(name)
+    for index in range(start, len(pieces)):
+        if pieces[index] == tag:
+            return index
+    return None
 
 
 def is_blank(piece: str | Tag) -> bool:

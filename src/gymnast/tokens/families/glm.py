@@ -46,7 +46,7 @@ def _call(body: TaggedText, context: ParseContext) -> list[ParsedCall] | str:
         if pair is None:
             return f"the arguments of '{name}' are not key-value pairs"
         key, value = pair
-        arguments[key] = value if (name, key) in context.string_parameters else parse_value(value)
+        arguments[key] = value if context.is_string(name, key) else parse_value(value)
     return [ParsedCall(name, dump_json(arguments))]
 
 

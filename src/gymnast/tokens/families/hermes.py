@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CALL: Final = "<tool_call>"
 CALL_END: Final = "</tool_call>"
+_CALL_TAG: Final = Tag(CALL)
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False).encode
 TAGS: Final = (OPEN, CLOSE, CALL, CALL_END)
 
 
@@ -36,9 +38,10 @@ def parse_tagged_calls(
     malformed = [UNCLOSED] if thought.is_open else []
     rest, index = thought.rest, 0
     while index < len(rest):
-        end = find_tag(rest, CALL_END, index) if rest[index] == Tag(CALL) else None
+        is_call = rest[index] == _CALL_TAG
+        end = find_tag(rest, CALL_END, index) if is_call else None
         if end is None:
-            if rest[index] == Tag(CALL):
+            if is_call:
                 malformed.append("a call was never closed")
             texts.append(to_text(rest[index : index + 1]))
             index += 1
@@ -90,7 +93,7 @@ def parse_calls(values: list[Any]) -> list[ParsedCall] | str:
 
 def dump_json(value: Any) -> str:
     """Dump JSON as templates do."""
-    return json.dumps(value, ensure_ascii=False)
+    return _ENCODE(value)
 
 
 def _json_calls(body: TaggedText, context: ParseContext) -> list[ParsedCall] | str:  # noqa: ARG001 - not needed for JSON

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 OPEN: Final = "<think>"
 CLOSE: Final = "</think>"
+_OPEN_TAG: Final = Tag(OPEN)
 UNCLOSED: Final = "the thought was never closed"
 
 
@@ -41,7 +42,7 @@ def split_thought(pieces: TaggedText, *, in_thought: bool) -> Thought:
 def _find_opening_end(pieces: Sequence[str | Tag]) -> int | None:
     """The index after an opening tag that only whitespace precedes."""
     for index, piece in enumerate(pieces):
-        if piece == Tag(OPEN):
+        if piece == _OPEN_TAG:
             return index + 1
         if not is_blank(piece):
             return None

@@ -34,7 +34,7 @@ def _call(body: TaggedText, context: ParseContext) -> list[ParsedCall] | str:
         if parameter is None:
             return f"the arguments of '{function['name']}' are not parameters"
         key, value = parameter["key"], parameter["value"]
-        if (function["name"], key) in context.string_parameters:
+        if context.is_string(function["name"], key):
             arguments[key] = value
         else:
             arguments[key] = _PYTHON_LITERALS[value] if value in _PYTHON_LITERALS else parse_value(value)

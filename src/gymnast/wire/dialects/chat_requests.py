@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
@@ -113,9 +112,17 @@ def _messages(items: str | Sequence[Item], instructions: str | None) -> list[Jso
     if isinstance(items, str):
         items = [{"role": "user", "content": [{"type": "input_text", "text": items}]}]
     messages: list[JsonObject] = []
-    for is_assistant, group in groupby((dict(item) for item in items), is_model_turn):
-        turn = list(group)
-        messages += [assistant_message(turn)] if is_assistant else [_other_message(item) for item in turn]
+    turn: list[JsonObject] = []
+    for item in cast("Sequence[JsonObject]", items):
+        if is_model_turn(item):
+            turn.append(item)
+            continue
+        if turn:
+            messages.append(assistant_message(turn))
+            turn = []
+        messages.append(_other_message(item))
+    if turn:
+        messages.append(assistant_message(turn))
     return _with_instructions(messages, instructions)
 
 

@@ -87,7 +87,8 @@ class ByteLevelTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids, with control tokens written out. Invalid UTF-8 becomes U+FFFD."""
-        return b"".join(self._bytes.get(index, b"") for index in ids).decode(errors="replace")
+        known = self._bytes.get
+        return b"".join([known(index, b"") for index in ids]).decode(errors="replace")
 
     def _encode_piece(self, piece: str) -> tuple[int, ...]:
         parts = [self._characters[byte] for byte in piece.encode(errors="replace")]

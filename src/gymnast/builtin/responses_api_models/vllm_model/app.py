@@ -40,6 +40,7 @@ from gymnast.kit import (
     load_renderer,
     make_history,
     make_rejection,
+    media_of_messages,
     new_id,
     params_to_chat,
     read_metadata_json,
@@ -188,6 +189,7 @@ class VLLMModel(Model):
             1.0 if temperature is None else temperature,
             tokens.generated,
             answer,
+            list(media_of_messages(body["messages"])),
         )
         attach_tokens(response["output"], entry.call_on_item(number), prompt_ids, tokens.generated)
 
