@@ -46,8 +46,6 @@ class Replica:
         """Our own calls, including those waiting for a slot."""
         self._server_load = 0.0
         self._in_flight_then = 0
-        self._targets: dict[str, Target] = {}
-        """By path: a model server calls a few."""
 
     def url(self, path: str) -> str:
         """`/x` is relative to the base URL, `//x` to the server's root (the base URL without `/v1`)."""
@@ -56,10 +54,7 @@ class Replica:
         return self.base_url + path
 
     def target(self, path: str) -> Target:
-        target = self._targets.get(path)
-        if target is None:
-            target = self._targets[path] = parse_target(self.url(path), external=self.is_external)
-        return target
+        return parse_target(self.url(path), external=self.is_external)
 
     def is_up(self, now: float) -> bool:
         return self.down_until <= now
