@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from gymnast.chunks.held_chunk import HeldChunk, placeholder_line
 from gymnast.chunks.speculation import Speculation, SpeculativeResult
-from gymnast.rollouts.record import Record
 from gymnast.rollouts.run_store import NOT_YET, Owed, RunStore, Take
 from gymnast.store.manifest import Counts
 
@@ -144,7 +143,7 @@ class ChunkRunStore(RunStore):
         self._scored += 1
         self.settled.tally.add_scored(facts)
         self.attempts_made += 1
-        self._take(Record(key, line))
+        self.deliver(key, line)
         if not self._owner:
             self.flush_requested.set()
 
@@ -162,6 +161,6 @@ class ChunkRunStore(RunStore):
             self.settled.tally.fail(agent, kind)
             del self._owner[key.packed]
             self._failed[kind] += 1
-            self._take(Record(key, line, kind))
+            self.deliver(key, line, kind)
             if not self._owner:
                 self.flush_requested.set()

@@ -33,6 +33,7 @@ from gymnast.errors import CallError
 from gymnast.types.failure import FailureDetail, FailureKind, Stage, bounded
 from gymnast.wire.addresses import are_published, expand_base_urls, make_url_reader
 from gymnast.wire.classify import retry_after_s
+from gymnast.wire.deadline import Deadline
 from gymnast.wire.dialects.chat_chunks import BrokenStream, StreamedError, arrival_ms, parse_completion_stream
 from gymnast.wire.endpoint_errors import Cause, Certainty, Diagnosis, diagnose, diagnose_transport, find_error
 from gymnast.wire.http_client import header_items
@@ -178,14 +179,15 @@ class Upstream:
         part."""
         self.health.start()
         tries = 0
+        progress = caller.progress
         spans: SpanRecorder | None = None
         while True:
             tries += 1
             replica = self.replicas.choose(caller)
             replica.in_flight += 1
-            if caller.progress is not None:
-                caller.progress.endpoint = replica.base_url
-                spans = caller.progress.spans
+            if progress is not None:
+                progress.endpoint = replica.base_url
+                spans = progress.spans
             try:
                 send = partial(
                     self._request_once, replica, path, data, caller.rollout_id, spans, record_arrivals=record_arrivals
@@ -219,7 +221,7 @@ class Upstream:
         signals = self._context.signals
         signals.record_call()
         try:
-            with self._clock.deadline(self._timeout_s):
+            with Deadline(self._clock, self._timeout_s):
                 reply = await self._context.http.request(
                     "POST",
                     replica.target(path),

@@ -17,6 +17,8 @@ from gymnast.wire.server import Server, ServerContext
 from gymnast.wire.validate import require_field, require_object, validate_params
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from gymnast.config.instances import ServerKind
     from gymnast.types.items import CreateParams, Response
     from gymnast.types.json import JsonObject
@@ -73,9 +75,9 @@ class Agent(Server):
     async def aggregate_metrics(self, body: JsonObject) -> JsonObject:
         """Aggregate metrics over verify rows."""
 
-    async def call_model(self, model: str, params: CreateParams, scope: Scope) -> Any:
+    def call_model(self, model: str, params: CreateParams, scope: Scope) -> Awaitable[Any]:
         """Call a model and return its response object."""
-        return await call_model(self.calls, model, params, scope, self.settings.model_timeout_s)
+        return call_model(self.calls, model, params, scope, self.settings.model_timeout_s)
 
     async def _run(self, request: Request) -> JsonObject:
         row = require_object(request.body)

@@ -77,7 +77,7 @@ class Attempt(Generic[TaskT, SessionT]):
     @property
     def text(self) -> str:
         """All assistant text, concatenated, without reasoning."""
-        return "".join(message_text(item) for item in self.output if _is_assistant_message(item))
+        return "".join([message_text(item) for item in self.output if _is_assistant_message(item)])
 
     @property
     def last_text(self) -> str:

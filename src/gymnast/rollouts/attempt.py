@@ -98,7 +98,7 @@ async def attempt(
         if ledgers is not None:
             await ledgers.open()
         reply = await calls.call(agent, "/run", row, scope, stage=Stage.AGENT, timeout_s=timeout_s)
-        result = _verify_row(reply, agent, calls.address(agent))
+        result = _verify_row(reply, agent, calls)
         if ledgers is not None:
             await ledgers.attach_to(result)
     except CallError as error:
@@ -268,11 +268,11 @@ def _stamp(result: JsonObject, row: JsonObject) -> JsonObject:
     return result
 
 
-def _verify_row(reply: Reply, agent: str, address: str) -> JsonObject:
+def _verify_row(reply: Reply, agent: str, calls: Calls) -> JsonObject:
     """A verify row: an object with a finite reward, or with a failure that the agent reports."""
     if not reply.ok:
         kind = kind_of_reply(Stage.AGENT, reply.status)
-        raise CallError(reply_failure(reply, kind, Stage.AGENT, agent, "/run", address))
+        raise CallError(reply_failure(reply, kind, Stage.AGENT, agent, "/run", calls.address(agent)))
     body: Any = reply.body
     if isinstance(body, dict):
         if body.get(FAILURE_CLASS) is not None:

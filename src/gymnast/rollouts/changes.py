@@ -63,7 +63,7 @@ def diff_plan(materialized: Path, planner: Planner) -> PlanChange:
     with materialized.open("rb") as old:
         for chunk in planner.chunks():
             for line in chunk.splitlines():
-                key = require_key(line, str(materialized))
+                key = require_key(line, materialized)
                 start = offsets.pop(key, None)
                 if start is None:
                     change.added += 1
@@ -103,7 +103,7 @@ def _offsets(path: Path) -> dict[RolloutKey, int]:
     position = 0
     with path.open("rb", buffering=1 << 20) as stream:
         for raw in stream:
-            offsets[require_key(raw.rstrip(b"\r\n"), str(path))] = position
+            offsets[require_key(raw.rstrip(b"\r\n"), path)] = position
             position += len(raw)
     return offsets
 

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -44,13 +44,13 @@ class CircuitBreaker:
 
     def __init__(self, *, give_up_after_s: float) -> None:
         self._give_up_after_s = give_up_after_s
-        self._agents: dict[str, _Agent] = {}
+        self._agents: defaultdict[str, _Agent] = defaultdict(_Agent)
         self._given_up: dict[str, str] = {}
         """Agents that were given up, with the reason."""
 
     def record_scored(self, name: str) -> None:
         """A rollout of the agent was scored: whatever was down is up."""
-        agent = self._agent(name)
+        agent = self._agents[name]
         agent.scored += 1
         agent.outages_in_a_row = agent.pauses = 0
         agent.open_since = None
@@ -59,7 +59,7 @@ class CircuitBreaker:
 
     def record_failure(self, name: str, detail: FailureDetail, now: float) -> None:
         """An attempt of the agent failed."""
-        agent = self._agent(name)
+        agent = self._agents[name]
         agent.kinds[detail.kind] += 1
         agent.last = detail
         agent.is_probing = False
@@ -100,12 +100,6 @@ class CircuitBreaker:
     def open_for_s(self, now: float) -> dict[str, float]:
         """Agents whose breaker is open, and for how long it has been."""
         return {name: now - agent.open_since for name, agent in self._agents.items() if agent.open_since is not None}
-
-    def _agent(self, name: str) -> _Agent:
-        agent = self._agents.get(name)
-        if agent is None:
-            agent = self._agents[name] = _Agent()
-        return agent
 
     def _open(self, name: str, agent: _Agent, now: float) -> None:
         if agent.open_since is None:

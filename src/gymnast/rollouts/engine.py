@@ -281,19 +281,16 @@ class Engine:
         """An item that may start now: a retry that is due, a parked one, or the next row of the store."""
         if (item := self._backlog.next_waiting(now)) is not None:
             return item
-        only = self._only_agent or ""
-        if self._all_given_up() or self._is_full(only) or self._is_on_trial(only):
+        if self._only_agent is not None and (self._all_given_up() or self._is_blocked(self._only_agent)):
             return None
         return self._backlog.next_unread(now)
 
     def _may_start(self, agent: str, now: float) -> bool:
-        if self._is_full(agent) or self._is_on_trial(agent):
-            return False
-        return self.circuit_breaker.may_start(agent, now)
+        return not self._is_blocked(agent) and self.circuit_breaker.may_start(agent, now)
 
-    def _is_on_trial(self, agent: str) -> bool:
-        """Whether other rollouts of the agent wait for the outcome of one."""
-        return self.preflight is not None and not self.preflight.may_start(agent)
+    def _is_blocked(self, agent: str) -> bool:
+        """Whether the agent is at its limit, or its other rollouts wait for the outcome of one."""
+        return self._is_full(agent) or (self.preflight is not None and not self.preflight.may_start(agent))
 
     def _is_full(self, agent: str) -> bool:
         allowed = self.options.agent_limits.get(agent)
@@ -305,7 +302,7 @@ class Engine:
         self._running[item.agent] += 1
         if self.preflight is not None:
             self.preflight.record_start(item.agent)
-        self._tasks[item.key] = asyncio.create_task(self._run_attempt(item))
+        self._tasks[item.key] = asyncio.get_running_loop().create_task(self._run_attempt(item))
 
     def _has_no_work(self) -> bool:
         may_read = self._backlog.has_unread and not self._all_given_up()

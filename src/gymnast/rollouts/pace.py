@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,16 +34,12 @@ _STRIDE: Final = 27
 _EPSILON: Final = 1e-9
 
 
-class _Attempt(NamedTuple):
-    seconds: float
-    settled: bool
-
-
 class Pace:
     """The recent attempts of an engine."""
 
     def __init__(self) -> None:
-        self._attempts: deque[_Attempt] = deque(maxlen=_MAX_ATTEMPTS)
+        self._attempts: deque[tuple[float, bool]] = deque(maxlen=_MAX_ATTEMPTS)
+        """The seconds of each, and whether it settled its rollout."""
         self._ended = 0
         """All attempts that have ended."""
         self._buckets: deque[list[float]] = deque()
@@ -60,7 +56,7 @@ class Pace:
             self.longest_scored_s = max(self.longest_scored_s, seconds)
         if not self._attempts:
             self._since = max(self._since, now - seconds)
-        self._attempts.append(_Attempt(seconds, settled))
+        self._attempts.append((seconds, settled))
         self._ended += 1
         if settled:
             self._last_settled.append(now)
@@ -99,8 +95,8 @@ class Pace:
             return None
         recent = list(islice(reversed(self._attempts), max(_MIN_ATTEMPTS, 2 * len(ages))))
         is_all = len(recent) == self._ended
-        durations = Durations([attempt.seconds for attempt in recent], ages if is_all else ())
-        settled = sum(attempt.settled for attempt in recent)
+        durations = Durations([seconds for seconds, _ in recent], ages if is_all else ())
+        settled = sum(is_settled for _, is_settled in recent)
         attempts = unstarted * len(recent) / (settled or 1)
         if attempts < 1:
             longest = len(ages) / (len(ages) + 1)  # the quantile at which the longest of them is expected

@@ -149,7 +149,7 @@ def _write_inputs(source: ReverifySource, stored: StoredResponses, paths: RunPat
         copied = stack.enter_context(scored) if scored is not None else ()
         out = stack.enter_context(atomic_output(paths.materialized_inputs))
         for number, line in numbered_lines(source.inputs):
-            key = require_key(line, f"{source.inputs} line {number}")
+            key = require_key(line, source.inputs, number)
             if key.packed in copied:
                 out.write(line + b"\n")
                 rows += 1

@@ -115,7 +115,7 @@ class RunStore(ABC):
         self.retries_made = before.retries
         self.spent = UsageCounter()
         """What the model calls of all attempts used."""
-        self._take = take or (lambda _: None)
+        self._take = take
 
     @abstractmethod
     def owed_inputs(self) -> Iterator[Owed]:
@@ -154,7 +154,7 @@ class RunStore(ABC):
         self.settled.attempts.pop(packed, None)
         self.settled.tally.add_scored(facts)
         self.attempts_made += 1
-        self._take(Record(key, line))
+        self.deliver(key, line)
 
     def record_failed(self, key: RolloutKey, line: bytes, kind: str, agent: str, *, final: bool) -> None:
         """Record a failed attempt; `final` if the rollout has failed permanently."""
@@ -165,7 +165,12 @@ class RunStore(ABC):
         self.attempts_made += 1
         if final:
             self.settled.fail(packed, kind, agent)
-            self._take(Record(key, line, kind))
+            self.deliver(key, line, kind)
+
+    def deliver(self, key: RolloutKey, line: bytes, failure_kind: str | None = None) -> None:
+        """Give a final record to who takes them."""
+        if self._take is not None:
+            self._take(Record(key, line, failure_kind))
 
     def write_scored(self, line: bytes) -> None:
         """Persist a scored record."""
@@ -241,7 +246,7 @@ class FileRunStore(RunStore):
         """The materialized inputs that are not settled, in plan order."""
         path = self.paths.materialized_inputs
         for number, line in numbered_lines(path):
-            key = require_key(line, f"{path} line {number}")
+            key = require_key(line, path, number)
             if key not in self.settled and (self._only is None or key.packed in self._only):
                 yield key, line
 
@@ -305,7 +310,7 @@ class FileRunStore(RunStore):
         keys = KeySet()
         path = self.paths.materialized_inputs
         for number, line in numbered_lines(path):
-            keys.add(require_key(line, f"{path} line {number}").packed)
+            keys.add(require_key(line, path, number).packed)
         return keys
 
     def _recount_usage(self) -> None:

@@ -14,7 +14,7 @@ from gymnast.wire.progress import AttemptProgress, Signals
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gymnast.types.failure import FailureDetail
     from gymnast.types.json import JsonObject
@@ -35,7 +35,7 @@ class WorkItem:
     """Failed attempts from before the rollout was retried on request (`--retry-failed`)."""
     progress: AttemptProgress = field(default_factory=AttemptProgress)
     started: float = 0.0
-    frames: list[str] = field(default_factory=list)
+    frames: Sequence[str] = ()
     """Its stack, as reported by the worker process that runs it."""
 
     @property
@@ -53,7 +53,7 @@ class WorkItem:
             "endpoint": self.progress.endpoint,
             "seconds": now - self.started,
             "in_stage_s": now - self.progress.since,
-            "frames": self.frames or (coroutine_frames(task.get_coro()) if task is not None else []),
+            "frames": list(self.frames) or (coroutine_frames(task.get_coro()) if task is not None else []),
         }
 
 

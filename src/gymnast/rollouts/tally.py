@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -76,24 +76,24 @@ class Tally:
 
     def __init__(self, totals: Mapping[str, AgentTotals] | None = None) -> None:
         """`totals`: what to start from."""
-        self._agents: dict[str, _AgentTally] = {}
+        self._agents: defaultdict[str, _AgentTally] = defaultdict(_AgentTally)
         self.merge(totals or {})
 
     def add_scored(self, facts: RolloutFacts) -> None:
-        self._agent(facts.agent).add_scored(facts)
+        self._agents[facts.agent].add_scored(facts)
 
     def add_failure(self, agent: str, kind: str) -> None:
         """Count a failed attempt. Input rows that cannot be run are never attempted."""
         if kind != FailureKind.BAD_ROW:
-            self._agent(agent).failures[kind] += 1
+            self._agents[agent].failures[kind] += 1
 
     def fail(self, agent: str, kind: str) -> None:
         """Count a rollout as permanently failed. Its attempts are counted by `add_failure`."""
-        self._agent(agent).failed[kind] += 1
+        self._agents[agent].failed[kind] += 1
 
     def unfail(self, agent: str, kind: str) -> None:
         """A permanently failed rollout is owed again."""
-        self._agent(agent).failed[kind] -= 1
+        self._agents[agent].failed[kind] -= 1
 
     def set_durations(self, totals: Mapping[str, AgentTotals]) -> None:
         """Use the durations of earlier totals of the same rollouts, which records do not contain."""
@@ -104,17 +104,11 @@ class Tally:
     def merge(self, totals: Mapping[str, AgentTotals]) -> None:
         """Add totals that were counted elsewhere."""
         for name, more in totals.items():
-            self._agent(name).merge(more)
+            self._agents[name].merge(more)
 
     def totals(self) -> dict[str, AgentTotals]:
         """The totals of every agent, sorted by name."""
         return {name: agent.totals() for name, agent in sorted(self._agents.items())}
-
-    def _agent(self, name: str) -> _AgentTally:
-        agent = self._agents.get(name)
-        if agent is None:
-            agent = self._agents[name] = _AgentTally()
-        return agent
 
     @property
     def scored(self) -> int:

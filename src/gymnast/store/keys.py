@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import orjson
 
 from gymnast.errors import DataError
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX, RolloutKey, key_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _TASK: Final = f'"{TASK_INDEX}":'.encode()
 _MAX_TAIL: Final = 4096
@@ -40,10 +43,11 @@ def key_of_line(line: bytes) -> RolloutKey | None:
     return _parse_key(line)
 
 
-def require_key(line: bytes, where: str) -> RolloutKey:
-    """The key of a materialized input. Raises DataError if it has none."""
+def require_key(line: bytes, path: Path, number: int | None = None) -> RolloutKey:
+    """The key of a materialized input. Raises DataError if it has none; `number` is the line's in its file."""
     key = key_of_line(line)
     if key is None:
+        where = str(path) if number is None else f"{path} line {number}"
         raise DataError("a materialized input has no task and rollout index", where=where)
     return key
 

@@ -14,6 +14,8 @@ import orjson
 
 MAX_DEPTH: Final = 200
 """Levels of nesting that are kept. The encoder refuses more than 254."""
+MAX_COUNT: Final = 2**53 - 1
+"""The largest integer that every JSON reader keeps."""
 MAX_ALTERATIONS: Final = 10
 """Alterations that are named; the rest is only made."""
 _MIN_INTEGER: Final = -(2**63)
@@ -79,7 +81,7 @@ def is_finite_number(value: Any) -> TypeGuard[float]:
 
 def is_count(value: Any) -> TypeGuard[int]:
     """A whole number that a counter can hold."""
-    return type(value) is int and 0 <= value < 2**53
+    return type(value) is int and 0 <= value <= MAX_COUNT
 
 
 def show(value: Any, limit: int = 300) -> str:

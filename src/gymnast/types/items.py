@@ -115,6 +115,7 @@ OutputPart: TypeAlias = Annotated[
 
 TRAINING_FIELDS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 """The tokens of a model call, on its last output item."""
+_TRAINING_FIELD_SET: Final = frozenset(TRAINING_FIELDS)
 ROUTED_EXPERTS: Final = "routed_experts"
 """With them, for models with experts."""
 
@@ -204,6 +205,8 @@ HOSTED_ITEM_TYPES = frozenset(
 
 
 def _check_bundle(item: Any) -> Any:
+    if _TRAINING_FIELD_SET.isdisjoint(item):
+        return item
     present = sum(1 for name in TRAINING_FIELDS if item.get(name) is not None)
     if present not in {0, len(TRAINING_FIELDS)}:
         raise ValueError("training fields must be all present or all absent: " + ", ".join(TRAINING_FIELDS))

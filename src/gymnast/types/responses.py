@@ -111,7 +111,7 @@ def message_text(item: JsonObject) -> str:
     content = item.get("content")
     if isinstance(content, str):
         return content
-    return "".join(part["text"] for part in content or () if isinstance(part.get("text"), str))
+    return "".join([part["text"] for part in content or () if isinstance(part.get("text"), str)])
 
 
 def reasoning_texts(item: JsonObject) -> list[str]:

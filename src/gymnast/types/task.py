@@ -63,10 +63,10 @@ def correlation_id(row: JsonObject) -> str | None:
         if not isinstance(base, str) or not _ROLLOUT_ID.fullmatch(base):
             return None
     else:
-        key = key_of(row)
-        if key is None:
+        task, rollout = row.get(TASK_INDEX), row.get(ROLLOUT_INDEX)
+        if not isinstance(task, int) or not isinstance(rollout, int):
             return None
-        base = f"{key.task}-{key.rollout}"
+        base = f"{task}-{rollout}"
     attempt = row.get(ATTEMPT_INDEX)
     return f"{base}-a{attempt}" if isinstance(attempt, int) and attempt > 0 else base
 

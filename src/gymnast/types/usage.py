@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
-from gymnast.types.encoding import is_count, printable
+from gymnast.types.encoding import MAX_COUNT, is_count, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -281,7 +281,7 @@ def usage_of_line(line: bytes) -> ModelUsage | None:
 
 def count_or_none(value: Any) -> int | None:
     """A count as it is, anything else as None."""
-    return value if is_count(value) else None
+    return value if type(value) is int and 0 <= value <= MAX_COUNT else None
 
 
 def add_known(total: Any, more: Any) -> Any:

@@ -16,7 +16,7 @@ from gymnast.errors import CallError, suggest
 from gymnast.types.failure import FailureDetail, FailureKind, Stage
 from gymnast.types.usage import decode_usage, parse_tokens
 from gymnast.wire.classify import kind_of_exception, kind_of_reply, kind_of_unusable_reply, reply_failure
-from gymnast.wire.deadline import DeadlineClock
+from gymnast.wire.deadline import Deadline, DeadlineClock
 from gymnast.wire.endpoint_errors import with_cause
 from gymnast.wire.http_connection import ReplyTooLargeError, TransportError
 from gymnast.wire.message import EMPTY, Reply, Request
@@ -101,7 +101,7 @@ class Calls:
             method,
             path,
             body,
-            scope.cookies_for(instance),
+            scope.cookies_for(instance) if scope.jars or scope.inherited else EMPTY,
             scope.headers,
             rollout_id=scope.rollout_id,
             progress=scope.progress,
@@ -114,7 +114,7 @@ class Calls:
         started = time.perf_counter()
         reply: Reply | None = None
         try:
-            with self.clock.deadline(timeout_s):
+            with Deadline(self.clock, timeout_s):
                 reply = await transport.send(request)
         except (TimeoutError, TransportError) as error:
             detail = _no_reply(error, instance, path, stage, transport.address, timeout_s)

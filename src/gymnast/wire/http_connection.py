@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
 """Default limit of a reply, also after decompression. A long rollout with log-probabilities has some ten megabytes."""
 _TLS_ALERT: Final = b"\x15\x03"
+_LENGTH_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 _MAX_JOINED_BYTES: Final = 64 * 1024  # up to this size, joining head and body is cheaper than a second write
 
 
@@ -47,7 +48,7 @@ class HttpReply:
     def headers(self) -> Iterator[tuple[str, str]]:
         """Lower-case names and values."""
         for name, value in self._raw_headers:
-            yield name.decode("latin-1").lower(), value.decode("latin-1")
+            yield name.decode("latin-1"), value.decode("latin-1")
 
     def header(self, name: str) -> str | None:
         """The value of a header, by its lower-case name, or None."""
@@ -147,11 +148,10 @@ class Connection(asyncio.Protocol):
     # --- httptools ---------------------------------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        names = {name.lower() for name, _ in self._headers}
-        self._complete_at_eof = not ({b"content-length", b"transfer-encoding"} & names)
+        self._complete_at_eof = not any(name in _LENGTH_HEADERS for name, _ in self._headers)
 
     def on_body(self, body: bytes) -> None:
         self._received += len(body)
@@ -199,7 +199,7 @@ def _too_large(limit: int) -> ReplyTooLargeError:
 def decompress(body: bytes, headers: list[tuple[bytes, bytes]], max_bytes: int = MAX_REPLY_BYTES) -> bytes:
     """Undo gzip or deflate, which some servers apply without being asked to."""
     for name, value in headers:
-        if name.lower() == b"content-encoding" and value.lower() in {b"gzip", b"deflate"}:
+        if name == b"content-encoding" and value.lower() in {b"gzip", b"deflate"}:
             inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
             data = inflater.decompress(body, max_bytes)
             if inflater.unconsumed_tail:

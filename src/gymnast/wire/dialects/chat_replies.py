@@ -158,7 +158,10 @@ def _detail(usage: JsonObject, group: str, name: str, *aliases: str) -> int | No
     details = usage.get(group)
     if isinstance(details, dict) and details.get(name) is not None:
         return int(details[name])
-    return next((int(usage[alias]) for alias in aliases if usage.get(alias) is not None), None)
+    for alias in aliases:
+        if alias in usage and usage[alias] is not None:
+            return int(usage[alias])
+    return None
 
 
 def _chat_usage(usage: JsonObject | None) -> JsonObject | None:

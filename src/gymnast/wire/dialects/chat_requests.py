@@ -45,13 +45,15 @@ def params_to_chat(params: CreateParams) -> tuple[JsonObject, list[str]]:
     """The equivalent chat body, and the names of parameters that chat cannot express."""
     request: JsonObject = dict(params)
     for name in _UNSUPPORTED:
-        if request.get(name) is not None:
+        if name in request and request[name] is not None:
             raise NotConvertible(f"'{name}' has no counterpart in Chat Completions")
     body: JsonObject = {"messages": _messages(request["input"], request.get("instructions"))}
-    body |= {name: request[name] for name in _SAME_NAME if request.get(name) is not None}
+    for name in _SAME_NAME:
+        if name in request and request[name] is not None:
+            body[name] = request[name]
     if request.get("max_output_tokens") is not None:
         body["max_tokens"] = request["max_output_tokens"]
-    dropped = [name for name, neutral in _NEUTRAL.items() if request.get(name) not in neutral]
+    dropped = [name for name, neutral in _NEUTRAL.items() if name in request and request[name] not in neutral]
     _put_tools(body, request)
     dropped += _put_reasoning(body, request.get("reasoning"))
     dropped += _put_text(body, request.get("text"))

@@ -276,15 +276,16 @@ class VLLMModel(Model):
     def _outbound_body(self, body: JsonObject) -> JsonObject:
         """The request body, over the configured extras and under the sampling overrides."""
         settings = self.settings
-        metadata = body.get("metadata") or {}
-        for name in _AUDIO:
-            if name in metadata:
-                raise make_rejection(self.name, f"audio in metadata ('{name}') is not supported")
-        try:
-            template = {**(settings.chat_template_kwargs or {}), **read_metadata_json(metadata, "chat_template_kwargs")}
-            extra = {**(settings.extra_body or {}), **read_metadata_json(metadata, "extra_body")}
-        except NotConvertible as error:
-            raise make_rejection(self.name, str(error)) from error
+        template, extra = settings.chat_template_kwargs or {}, settings.extra_body or {}
+        if metadata := body.get("metadata"):
+            for name in _AUDIO:
+                if name in metadata:
+                    raise make_rejection(self.name, f"audio in metadata ('{name}') is not supported")
+            try:
+                template = {**template, **read_metadata_json(metadata, "chat_template_kwargs")}
+                extra = {**extra, **read_metadata_json(metadata, "extra_body")}
+            except NotConvertible as error:
+                raise make_rejection(self.name, str(error)) from error
         defaults: JsonObject = {"chat_template_kwargs": template, **extra} if template else extra
         return {**defaults, **body, "model": settings.model, **(settings.sampling_overrides or {})}
 
