@@ -48,7 +48,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--slice", type=float, default=60.0, help="seconds for each environment before the next one")
     parser.add_argument("--seed", type=int, help="of the generated requests; by default the file's, or a new one")
-    parser.add_argument("--json", type=Path, default=Path("parity.json"), help="the results; continued if it exists")
+    parser.add_argument("--json", type=Path, default=Path(".parity.json"), help="the results; continued if it exists")
     parser.add_argument("--replay", action="store_true", help="score the kept differences again, and keep those that remain")
     return parser.parse_args()
 

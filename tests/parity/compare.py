@@ -85,11 +85,11 @@ def find_differences(original: Replies, ours: Replies) -> dict[str, tuple[Any, A
 
 
 def _readable(name: str, value: Any) -> Any:
-    """Of a judge's calls the verdicts; of an error's details all but the traceback."""
+    """Of a judge's calls the verdicts; of an error's details all but traceback and time."""
     if name == "judge_evaluations" and isinstance(value, list):
         return [evaluation.get("verdict_label") for evaluation in value]
     if name == "metadata" and isinstance(value, dict):
-        return {key: item for key, item in value.items() if key not in ("traceback", "error_traceback")}
+        return {key: item for key, item in value.items() if key not in ("traceback", "error_traceback", "execution time")}
     return value
 
 

@@ -89,7 +89,7 @@ class Original:
         """The replies to a request."""
         self.script.load(request.get("judge", []))
         if self.environment == "blackjack":
-            seed = request["row"].get("seed")
+            seed = request["steps"][0][1].get("seed")
             self.module.random = SimpleNamespace(Random=lambda: random.Random(seed))  # type: ignore[attr-defined]
         app = self._app(request.get("settings", {}))
         return {"replies": asyncio.run(_send(app, request["steps"], together=bool(request.get("together"))))}
@@ -140,13 +140,28 @@ async def _send(app: Any, steps: list[list[Any]], *, together: bool) -> list[dic
                 return {"status": reply.status_code, "body": reply.text[:500]}
 
         if together:
-            return list(await asyncio.gather(*[send(path, body) for path, body in steps]))
+            return await gather_until_refused([send(path, body) for path, body in steps])
         replies = []
         for path, body in steps:
             replies.append(await send(path, body))
             if replies[-1]["status"] != 200 or (replies[-1]["body"] or {}).get("terminated"):
                 break
         return replies
+
+
+async def gather_until_refused(calls: list[Any]) -> list[dict[str, Any]]:
+    """The replies of a cohort; as soon as one is refused, that one alone: the others would wait for it."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    pending = set(tasks)
+    while pending:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        refused = [task.result() for task in done if task.result()["status"] != 200]
+        if refused:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+            return refused[:1]
+    return [task.result() for task in tasks]
 
 
 def _import(path: Path, environment: str) -> ModuleType:

@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final, Self
 
 PROGRAM: Final = Path(__file__).with_name("original.py")
 _START_S: Final = 300
-_ANSWER_S: Final = 120
+_ANSWER_S: Final = 90
 _MAX_LINE_BYTES: Final = 64 * 2**20
 
 
@@ -25,6 +26,8 @@ class OriginalProcess:
     def __init__(self, python: str, checkout: Path, environment: str, program: Path = PROGRAM) -> None:
         self._command = [python, str(program), str(checkout), environment]
         self._process: asyncio.subprocess.Process | None = None
+        self.errors = Counter[str]()
+        """Requests that did not reach its server, for example settings that it refuses."""
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -47,7 +50,10 @@ class OriginalProcess:
         if not line:
             await self._stop()
             return []
-        replies: list[dict[str, Any]] = json.loads(line).get("replies", [])
+        reply = json.loads(line)
+        if "error" in reply:
+            self.errors[reply["error"][:200]] += 1
+        replies: list[dict[str, Any]] = reply.get("replies", [])
         return replies
 
     async def _start(self) -> asyncio.subprocess.Process:

@@ -17,7 +17,7 @@ from gymnast.wire.message import Reply
 from gymnast.wire.server import Server
 from tests.helpers.environments import Subject, started
 from tests.helpers.judges import judged
-from tests.parity.original import REQUIRED, Script
+from tests.parity.original import REQUIRED, Script, gather_until_refused
 
 _COMMON = {"verify_processes": 1, "judge_max_tries": 1}
 
@@ -45,7 +45,7 @@ class Ours:
         self._script.load(request.get("judge", []))
         subject = await self._open(request.get("settings", {}))
         if request.get("together"):
-            return list(await asyncio.gather(*[_send(subject, path, body, Scope()) for path, body in request["steps"]]))
+            return await gather_until_refused([_send(subject, path, body, Scope()) for path, body in request["steps"]])
         replies, scope = [], Scope()
         for path, body in request["steps"]:
             replies.append(await _send(subject, path, body, scope))

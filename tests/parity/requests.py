@@ -91,7 +91,7 @@ def make_request(environment: str, seeds: list[Seed], run_seed: int, number: int
             outputs.append(_choose_output(outputs[-1], row, seeds, texts, chance))
         return {**request, "steps": [["/reset", row], *(["/step", _with(row, output)] for output in outputs)]}
     if seed.way == "cohort":
-        bodies = [{**_with(row, output), "_ng_rollout_index": at} for at, output in enumerate(outputs)]
+        bodies = [{**_with(row, output), "_ng_task_index": number, "_ng_rollout_index": at} for at, output in enumerate(outputs)]
         return {**request, "steps": [["/verify", body] for body in bodies], "together": True}
     return {**request, "steps": [*_tool_steps(environment, row, outputs[0], chance), ["/verify", _with(row, outputs[0])]]}
 

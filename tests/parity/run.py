@@ -6,6 +6,7 @@ import asyncio
 import resource
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from tests.parity.compare import Comparison, Kind, compare
 from tests.parity.minimise import minimise
-from tests.parity.original_process import PROGRAM, OriginalProcess
+from tests.parity.original_process import PROGRAM, OriginalError, OriginalProcess
 from tests.parity.ours import Ours
 from tests.parity.requests import Request, make_request
 from tests.parity.results import Difference, Results, Tally
@@ -77,24 +78,29 @@ async def run(plan: Plan, results: Results, save: Callable[[], None], say: Calla
     while time.monotonic() < deadline:
         before = sum(tally.next for tally in results.environments.values())
         for name in plan.environments:
-            until = min(deadline, time.monotonic() + plan.slice_s)
             if time.monotonic() >= deadline:
                 break
-            await _run_slice(plan, name, results, until)
+            try:
+                errors = await _run_slice(plan, name, results, deadline)
+            except OriginalError as error:
+                say(f"{name}: {error}")
+                continue
             watch.update()
             save()
             tally = results.tally(name)
             say(f"{name}: {tally.compared:,} compared, {tally.refused:,} refused, {tally.different:,} differing")
+            for error, count in errors.most_common(3):
+                say(f"  {count} times: {error}")
         if sum(tally.next for tally in results.environments.values()) == before:
             break  # every environment has its share
 
 
-async def _run_slice(plan: Plan, name: str, results: Results, until: float) -> None:
+async def _run_slice(plan: Plan, name: str, results: Results, deadline: float) -> Counter[str]:
     tally, seeds = results.tally(name), load_seeds(name, plan.checkout)
     original = OriginalProcess(plan.python, plan.checkout, name, plan.program)
     async with original, Ours(name, plan.checkout) as ours:
         pair = Pair(original, ours)
-        until += 15  # what starting both takes
+        until = min(deadline, time.monotonic() + plan.slice_s)  # starting both does not count
         while time.monotonic() < until and (plan.max_requests is None or tally.next < plan.max_requests):
             number = tally.next
             request = make_request(name, seeds, plan.seed, number)
@@ -104,6 +110,7 @@ async def _run_slice(plan: Plan, name: str, results: Results, until: float) -> N
                 await _keep(pair, results, request, comparison, number)
             if comparison.kind is Kind.EQUAL and number % _STRICT_EVERY == 0:
                 await _count_strict(pair, tally, request)
+    return original.errors
 
 
 async def _keep(pair: Pair, results: Results, request: Request, comparison: Comparison, number: int) -> None:
