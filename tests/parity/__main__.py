@@ -14,7 +14,7 @@ import random
 import sys
 from pathlib import Path
 
-from tests.parity.results import Results, as_table
+from tests.parity.results import Results, as_counts, as_table
 from tests.parity.run import Plan, replay, run
 from tests.parity.seeds import ENVIRONMENTS
 
@@ -25,17 +25,25 @@ def main() -> int:
     results = Results.load(options.json)
     seed = options.seed if options.seed is not None else results.seed or random.SystemRandom().getrandbits(32)
     plan = Plan(options.checkout.resolve(), options.python, options.environments, options.minutes, seed, options.slice)
-    say = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
     if options.replay:
         results.differences = asyncio.run(replay(plan, results, say))
         results.save(options.json)
-        print(f"{len(results.differences)} still differ")
+        sys.stdout.write(f"{len(results.differences)} still differ\n")
         return 1 if results.differences else 0
+    if options.write is not None:
+        options.write.write_text(as_counts(results))
+        return 0
     say(f"seed {seed}")
     asyncio.run(run(plan, results, lambda: results.save(options.json), say))
-    print(as_table(results))
-    print(f"{results.wall_s / 60:.1f} minutes, {results.cpu_s / 60:.1f} of CPU; differences are in {options.json}")
+    minutes = f"{results.wall_s / 60:.1f} minutes, {results.cpu_s / 60:.1f} of CPU"
+    sys.stdout.write(f"{as_table(results)}\n{minutes}; differences are in {options.json}\n")
     return 1 if results.differences else 0
+
+
+def say(line: str) -> None:
+    """Progress, apart from the results."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _parse() -> argparse.Namespace:
@@ -49,7 +57,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--slice", type=float, default=60.0, help="seconds for each environment before the next one")
     parser.add_argument("--seed", type=int, help="of the generated requests; by default the file's, or a new one")
     parser.add_argument("--json", type=Path, default=Path(".parity.json"), help="the results; continued if it exists")
-    parser.add_argument("--replay", action="store_true", help="score the kept differences again, and keep those that remain")
+    parser.add_argument(
+        "--replay", action="store_true", help="score the kept differences again, and keep those that remain"
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the file's counts for the docs, and compare nothing"
+    )
     return parser.parse_args()
 
 

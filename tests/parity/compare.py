@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from gymnast.types.task import FAILURE_CLASS
+
 _IGNORED: Final = frozenset(
     {"responses_create_params", "response", "unit_tests_time_taken", "verification_time", "verification_result"}
 )
@@ -50,7 +52,7 @@ def compare(request: dict[str, Any], original: Replies, ours: Replies) -> Compar
     """Compare the replies of both sides to a request."""
     if not original or any(reply["status"] != 200 for reply in original if not _is_tool(request, original, reply)):
         return Comparison(Kind.REFUSED)
-    if any("_ng_failure_class" in (reply["body"] or {}) for reply in original if isinstance(reply["body"], dict)):
+    if any(FAILURE_CLASS in (reply["body"] or {}) for reply in original if isinstance(reply["body"], dict)):
         return Comparison(Kind.REFUSED)
     fields = find_differences(original, ours)
     if not fields:
@@ -75,6 +77,8 @@ def find_differences(original: Replies, ours: Replies) -> dict[str, tuple[Any, A
         if theirs["status"] != mine["status"]:
             fields[prefix + "status"] = (theirs["status"], mine["status"])
         if isinstance(theirs["body"], dict) and isinstance(mine["body"], dict):
+            if FAILURE_CLASS in mine["body"]:
+                fields[prefix + FAILURE_CLASS] = (None, mine["body"][FAILURE_CLASS])
             for name, value in theirs["body"].items():
                 own = mine["body"].get(name)
                 if name not in _IGNORED and not is_same(_readable(name, value), _readable(name, own)):
@@ -85,11 +89,15 @@ def find_differences(original: Replies, ours: Replies) -> dict[str, tuple[Any, A
 
 
 def _readable(name: str, value: Any) -> Any:
-    """Of a judge's calls the verdicts; of an error's details all but traceback and time."""
+    """Of a judge's calls the verdicts; of an error's details all but traceback and time; of a step NeMo Gym's keys."""
     if name == "judge_evaluations" and isinstance(value, list):
         return [evaluation.get("verdict_label") for evaluation in value]
     if name == "metadata" and isinstance(value, dict):
-        return {key: item for key, item in value.items() if key not in ("traceback", "error_traceback", "execution time")}
+        return {
+            key: item for key, item in value.items() if key not in ("traceback", "error_traceback", "execution time")
+        }
+    if name == "info" and isinstance(value, dict):
+        return {key: item for key, item in value.items() if key != "supports_explicit_close"}
     return value
 
 
@@ -98,9 +106,9 @@ def is_same(one: Any, other: Any) -> bool:
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or (math.isnan(one) and math.isnan(other))
+        return bool(one == other) or (math.isnan(one) and math.isnan(other))
     if isinstance(one, int) and abs(one) >= _MAX_INT:
-        return str(one) == other
+        return bool(str(one) == other)
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
@@ -108,17 +116,11 @@ def is_same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _failed(word: str) -> Rule:
-    """Ours is a failure whose class or text has this word."""
-
-    def applies(
-        _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
-    ) -> bool:
-        bodies = [reply["body"] for reply in ours if isinstance(reply["body"], dict)]
-        return any(word in str(body.get("_ng_failure_class", "")) + str(body.get("error", "")) for body in bodies)
-
-    return applies
+def _judge_failed(
+    _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    return any("judge" in str(ours) for name, (_, ours) in fields.items() if name.endswith(FAILURE_CLASS))
 
 
-RULES: dict[tuple[str, str], Rule] = {}
+RULES: dict[tuple[str, str], Rule] = {("*", "a judge without a verdict is a failure"): _judge_failed}
 """By environment (`*` for all) and name."""

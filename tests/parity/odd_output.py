@@ -1,4 +1,4 @@
-"""Outputs of a model in odd shapes: several messages, parts and roles, missing fields, reasoning, tool calls. Seeded, pure."""
+"""Outputs of a model in odd shapes: messages, parts, roles, missing fields, reasoning, tool calls. Seeded, pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,15 @@ def _mutate_call(item: dict[str, Any], chance: random.Random) -> dict[str, Any]:
     kind, name = chance.random(), str(item.get("name"))
     if kind < 0.75 and isinstance(item.get("arguments"), str):
         return {**item, "arguments": mutate_arguments(item["arguments"], chance)}
-    names = (name.upper(), f"functions.{name}", f"mcp__server__{name}", name + " ", "", mutate_text(name, chance), name[:-1])
+    names = (
+        name.upper(),
+        f"functions.{name}",
+        f"mcp__server__{name}",
+        name + " ",
+        "",
+        mutate_text(name, chance),
+        name[:-1],
+    )
     return {**item, "name": chance.choice(names)}
 
 
@@ -44,7 +52,9 @@ def _mutate_a_text(output: Output, chance: random.Random, others: list[str]) -> 
     part = chance.choice(_text_parts(output[at]))
     text = str(output[at]["content"][part]["text"])
     if others and chance.random() < 0.15:  # a second answer that contradicts the first one
-        text = chance.choice(("{0}\n\n{1}", "{1}\n\n{0}", "{0} or {1}", "{0}\n\nWait, no: {1}")).format(text, chance.choice(others))
+        text = chance.choice(("{0}\n\n{1}", "{1}\n\n{0}", "{0} or {1}", "{0}\n\nWait, no: {1}")).format(
+            text, chance.choice(others)
+        )
     if others and chance.random() < 0.1:
         text = _splice(text, chance.choice(others), chance)
     content = [*output[at]["content"]]

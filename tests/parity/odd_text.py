@@ -11,7 +11,7 @@ import random
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 Mutation = Callable[[str, random.Random], str]
 
@@ -23,7 +23,16 @@ _EMOJI: Final = ("😀", "👩‍👩‍👧", "✅", "🇩🇪", "👍🏽", "�
 _LATIN: Final = "ABCEHIKMOPTXYaceiopxyjs"
 _LOOKALIKES: Final = str.maketrans(_LATIN, "АВСЕНІКМОРТХУасеіорхујѕ")
 _GREEK: Final = str.maketrans("ABEZHIKMNOPTYXov", "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧον")
-_DIGITS: Final = ("٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴۵۶۷۸۹", "०१२३४५६७८९", "০১২৩৪৫৬৭৮৯", "０１２３４５６７８９", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗", "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉")
+_DIGITS: Final = (
+    "٠١٢٣٤٥٦٧٨٩",
+    "۰۱۲۳۴۵۶۷۸۹",
+    "०१२३४५६७८९",
+    "০১২৩৪৫৬৭৮৯",
+    "０１２３４５６７８９",
+    "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗",
+    "⁰¹²³⁴⁵⁶⁷⁸⁹",
+    "₀₁₂₃₄₅₆₇₈₉",
+)
 _DASHES: Final = ("\u2212", "\u2013", "\u2014", "\u2010", "\uff0d", "\u00ad")
 _NUMBERS: Final = (
     *("NaN", "Infinity", "-Infinity", "inf", "1e400", "-0", "-0.0", "1e-400", "9007199254740993", "1" * 40),
@@ -37,9 +46,31 @@ _PROSE: Final = (
 )
 _ENDS: Final = (
     *(".", "!", " ", "\n", "...", "…", ".\n\nHope this helps!", " (see above)", "</s>", "<|im_end|>", "<|eot_id|>"),
-    *("<|endoftext|>", "\n---", "\n\nWait, ", "\n\nI hope it is correct.", ";", "。", "\u200b", "\x00", "[EOS]", " QED ∎"),
+    *(
+        "<|endoftext|>",
+        "\n---",
+        "\n\nWait, ",
+        "\n\nI hope it is correct.",
+        ";",
+        "。",
+        "\u200b",
+        "\x00",
+        "[EOS]",
+        " QED ∎",
+    ),
 )
-_TAGS: Final = ("think", "thinking", "answer", "solution", "THINK", "reasoning", "final", "action", "reflection", "think ")
+_TAGS: Final = (
+    "think",
+    "thinking",
+    "answer",
+    "solution",
+    "THINK",
+    "reasoning",
+    "final",
+    "action",
+    "reflection",
+    "think ",
+)
 _FENCES: Final = ("json", "python", "yaml", "sql", "", "py", "Python", "xml", "JSON", "text", "latex", "diff", "json5")
 _WRAPS: Final = (
     *(("\\boxed{", "}"), ("$\\boxed{", "}$"), ("\\boxed{\\text{", "}}"), ("\\fbox{", "}"), ("\\boxed {", "}")),
@@ -47,9 +78,21 @@ _WRAPS: Final = (
     *(("\\boxed{\\mathrm{", "}}"), ("\\boxed{\\left(", "\\right)}"), ("\\boxed{\\{", "\\}}"), ("\\boxed{$", "$}")),
     *(("$", "$"), ("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("*", "*"), ("__", "__"), ("`", "`")),
     *(('"', '"'), ("'", "'"), ("“", "”"), ("«", "»"), ("(", ")"), ("[", "]"), ("{", "}"), ("[[", "]]"), ("<", ">")),
-    *(("\\text{", "}"), ("\\mathbf{", "}"), ("\\textbf{", "}"), ("\\frac{", "}{1}"), ("\\begin{aligned}", "\\end{aligned}")),
+    *(
+        ("\\text{", "}"),
+        ("\\mathbf{", "}"),
+        ("\\textbf{", "}"),
+        ("\\frac{", "}{1}"),
+        ("\\begin{aligned}", "\\end{aligned}"),
+    ),
     *(("<!-- ", " -->"), ("<b>", "</b>"), ("<![CDATA[", "]]>"), ("```", "```"), ("~~~\n", "\n~~~"), ("(((", ")))")),
-    *(("<answer>", "</answer>"), ("<answer>", ""), ("", "</answer>"), ("<Answer>", "</Answer>"), ("<answer >", "</answer>")),
+    *(
+        ("<answer>", "</answer>"),
+        ("<answer>", ""),
+        ("", "</answer>"),
+        ("<Answer>", "</Answer>"),
+        ("<answer >", "</answer>"),
+    ),
 )
 
 
@@ -65,7 +108,9 @@ def _insert(text: str, chance: random.Random, piece: str) -> str:
 def add_invisible(text: str, chance: random.Random) -> str:
     """A zero-width character, a byte order mark or a mark of direction, in front, at the end or inside."""
     piece = chance.choice(_INVISIBLE)
-    return chance.choice((piece + text, text + piece, _insert(text, chance, piece), piece.join(text[:200]) + text[200:]))
+    return chance.choice(
+        (piece + text, text + piece, _insert(text, chance, piece), piece.join(text[:200]) + text[200:])
+    )
 
 
 def change_spaces(text: str, chance: random.Random) -> str:
@@ -135,9 +180,30 @@ def change_number(text: str, chance: random.Random) -> str:
     number = chance.choice(numbers)
     value = number[0]
     forms = (
-        *(value + ".0", value + "0", "0" + value, "+" + value, value + "e0", "-" + value, value + "%", value + " units"),
-        *(f"{value}/1", value[::-1], f"{value}.", f"\\text{{{value}}}", f"{{{value}}}", f"{value}\\,000", f"\\frac{{{value}}}{{1}}"),
-        *(f"{int(value):,}" if value.lstrip("-").isdigit() else value.replace(".", ","), f"{value}^{{\\circ}}", f"${value}"),
+        *(
+            value + ".0",
+            value + "0",
+            "0" + value,
+            "+" + value,
+            value + "e0",
+            "-" + value,
+            value + "%",
+            value + " units",
+        ),
+        *(
+            f"{value}/1",
+            value[::-1],
+            f"{value}.",
+            f"\\text{{{value}}}",
+            f"{{{value}}}",
+            f"{value}\\,000",
+            f"\\frac{{{value}}}{{1}}",
+        ),
+        *(
+            f"{int(value):,}" if value.lstrip("-").isdigit() else value.replace(".", ","),
+            f"{value}^{{\\circ}}",
+            f"${value}",
+        ),
     )
     piece = chance.choice(_NUMBERS) if chance.random() < 0.4 else chance.choice(forms)
     return text[: number.start()] + piece + text[number.end() :]
@@ -183,7 +249,9 @@ def wrap(text: str, chance: random.Random) -> str:
 def add_thinking(text: str, chance: random.Random) -> str:
     """Thinking that leaks into the reply: whole, unclosed, unopened, nested, empty, after the answer."""
     tag = chance.choice(_TAGS)
-    thought = chance.choice(("so", "", text, "Maybe \\boxed{7}?", "<think>again</think>", "A or B", "```python\nx\n```"))
+    thought = chance.choice(
+        ("so", "", text, "Maybe \\boxed{7}?", "<think>again</think>", "A or B", "```python\nx\n```")
+    )
     return chance.choice(
         (
             f"<{tag}>{thought}</{tag}>{text}",
@@ -256,8 +324,25 @@ def change_syntax(text: str, chance: random.Random) -> str:
     """What is nearly JSON: trailing commas, comments, Python's constants, doubled keys, missing braces."""
     old, new = chance.choice(
         (
-            *(("}", ",}"), ("]", ",]"), ("true", "True"), ("null", "None"), (":", " ="), (",", ";"), ("{", "{{"), (":", ":\n")),
-            *(("{", "{ // note\n"), ("false", "False"), ("}", "}}"), ("{", "["), ("[", "("), ("null", "NaN"), (": ", ":")),
+            *(
+                ("}", ",}"),
+                ("]", ",]"),
+                ("true", "True"),
+                ("null", "None"),
+                (":", " ="),
+                (",", ";"),
+                ("{", "{{"),
+                (":", ":\n"),
+            ),
+            *(
+                ("{", "{ // note\n"),
+                ("false", "False"),
+                ("}", "}}"),
+                ("{", "["),
+                ("[", "("),
+                ("null", "NaN"),
+                (": ", ":"),
+            ),
             *(("{", '{"a": 1, "a": 2, '), (",", ",,"), (", ", "\n"), ("\n", "\n# note\n"), ("}", ""), ("[", "[null, ")),
         )
     )
@@ -267,31 +352,59 @@ def change_syntax(text: str, chance: random.Random) -> str:
 def repeat(text: str, chance: random.Random) -> str:
     """The whole reply or its end again, as of a model in a loop."""
     tail = text[_pick(text, chance) :]
-    return chance.choice((text + text, f"{text}\n\n{text}", text + tail * 3, f"{text}\n\nNo wait.\n\n{text}", tail + text))
+    return chance.choice(
+        (text + text, f"{text}\n\n{text}", text + tail * 3, f"{text}\n\nNo wait.\n\n{text}", tail + text)
+    )
 
 
 def normalise(text: str, chance: random.Random) -> str:
     """Another Unicode normal form, or an accent on a letter."""
-    form = chance.choice(("NFC", "NFD", "NFKC", "NFKD"))
-    return unicodedata.normalize(form, text) if chance.random() < 0.6 else _insert(text, chance, "\u0301")
+    forms: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
+    changed = unicodedata.normalize(chance.choice(forms), text)
+    return changed if chance.random() < 0.6 else _insert(text, chance, "\u0301")
 
 
 def shuffle_lines(text: str, chance: random.Random) -> str:
     """Lines in another order, dropped or indented."""
     lines = text.splitlines(keepends=True)
     at = chance.randrange(len(lines)) if lines else 0
-    return chance.choice(("".join(lines[::-1]), "".join(lines[:at] + lines[at + 1 :]), "".join("  " + line for line in lines)))
+    return chance.choice(
+        ("".join(lines[::-1]), "".join(lines[:at] + lines[at + 1 :]), "".join("  " + line for line in lines))
+    )
 
 
 def blank(_text: str, chance: random.Random) -> str:
     """Nothing, or next to nothing."""
-    return chance.choice(("", " ", "\n", "\u200b", "\ufeff", "\u00a0", ".", "\x00", "\u3000\n", "null", "None", "{}", "[]"))
+    return chance.choice(
+        ("", " ", "\n", "\u200b", "\ufeff", "\u00a0", ".", "\x00", "\u3000\n", "null", "None", "{}", "[]")
+    )
 
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
     *(add_invisible, change_spaces, insert_break, insert_control, insert_emoji, use_lookalikes, use_wide_letters),
-    *(use_other_digits, use_other_dashes, change_number, change_number, truncate, damage, add_prose, wrap, wrap, repeat),
-    *(add_thinking, add_thinking, add_fence, change_case, escape, change_quotes, change_syntax, normalise, shuffle_lines),
+    *(
+        use_other_digits,
+        use_other_dashes,
+        change_number,
+        change_number,
+        truncate,
+        damage,
+        add_prose,
+        wrap,
+        wrap,
+        repeat,
+    ),
+    *(
+        add_thinking,
+        add_thinking,
+        add_fence,
+        change_case,
+        escape,
+        change_quotes,
+        change_syntax,
+        normalise,
+        shuffle_lines,
+    ),
 )
 
 

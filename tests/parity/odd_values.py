@@ -27,12 +27,9 @@ def mutate_value(value: Any, chance: random.Random) -> Any:
         return {**value, key: mutate_value(value[key], chance)}
     if isinstance(value, list) and value and chance.random() < 0.85:
         at = chance.randrange(len(value))
-        kind = chance.random()
-        if kind < 0.15:
-            return [*value[:at], *value[at + 1 :]]
-        if kind < 0.3:
-            return [*value[:at], value[at], *value[at:]]
-        return value[::-1] if kind < 0.4 else [*value[:at], mutate_value(value[at], chance), *value[at + 1 :]]
+        changed = [*value[:at], mutate_value(value[at], chance), *value[at + 1 :]]
+        shorter, longer = [*value[:at], *value[at + 1 :]], [*value[:at], value[at], *value[at:]]
+        return chance.choices((changed, shorter, longer, value[::-1]), (6, 1.5, 1.5, 1))[0]
     return _change_leaf(value, chance)
 
 
@@ -43,7 +40,9 @@ def _change_leaf(value: Any, chance: random.Random) -> Any:
     if isinstance(value, bool | None) or kind > 0.8:
         return chance.choice(_ODD)
     if isinstance(value, int | float):
-        return chance.choice((value + 1, -value, float(value), str(value), value * 10**12, [value], value + 1e-9, f"{value}.0"))
+        return chance.choice(
+            (value + 1, -value, float(value), str(value), value * 10**12, [value], value + 1e-9, f"{value}.0")
+        )
     return chance.choice((str(value), [value], {"value": value}, json.dumps(value)))
 
 

@@ -2,9 +2,9 @@
 
     python original.py CHECKOUT ENVIRONMENT
 
-It uses nothing of Gymnast. A line of standard input is a request (see requests.py), a line of standard output its reply:
-`{"replies": [{"status": …, "body": …}, …]}`. What servers print goes to standard error. Judges are scripted by the
-request, remote functions run here, and what draws random numbers is seeded.
+It uses nothing of Gymnast. A line of standard input is a request (see generate.py), a line of standard output its
+reply: `{"replies": [{"status": …, "body": …}, …]}`. What servers print goes to standard error. Judges are scripted by
+the request, remote functions run here, and what draws random numbers is seeded.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class Original:
         self.server_class = _find_server(self.module)
         _run_remote_functions_here(self.module)
         _seed_langdetect()
+        self.lacks = _watch_nltk()
         self.clients: dict[str, Any] = {}
 
     def score(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +93,9 @@ class Original:
             seed = request["steps"][0][1].get("seed")
             self.module.random = SimpleNamespace(Random=lambda: random.Random(seed))  # type: ignore[attr-defined]
         app = self._app(request.get("settings", {}))
-        return {"replies": asyncio.run(_send(app, request["steps"], together=bool(request.get("together"))))}
+        self.lacks.clear()
+        replies = asyncio.run(_send(app, request["steps"], together=bool(request.get("together"))))
+        return {"error": f"{self.lacks[0]} is not installed"} if self.lacks else {"replies": replies}
 
     def _app(self, settings: dict[str, Any]) -> Any:
         key = json.dumps(settings, sort_keys=True)
@@ -107,7 +110,7 @@ class Original:
     def _client(self) -> Any:
         from nemo_gym.server_utils import ServerClient
 
-        async def post(*, server_name: str, url_path: str, json: Any, **_: Any) -> Any:  # noqa: ARG001
+        async def post(*, server_name: str, url_path: str, json: Any, **_: Any) -> Any:
             params = json if isinstance(json, dict) else json.model_dump(exclude_unset=True, mode="json")
             return _reply(self.script.answer(params))
 
@@ -122,7 +125,10 @@ def _reply(text: str) -> Any:
     body = {"id": "r", "created_at": 1.0, "model": "judge", "object": "response", "output": [message]}
     content = json.dumps({**body, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}).encode()
     return SimpleNamespace(
-        ok=True, status=200, read=AsyncMock(return_value=content), json=AsyncMock(side_effect=lambda: json.loads(content))
+        ok=True,
+        status=200,
+        read=AsyncMock(return_value=content),
+        json=AsyncMock(side_effect=lambda: json.loads(content)),
     )
 
 
@@ -130,7 +136,7 @@ async def _send(app: Any, steps: list[list[Any]], *, together: bool) -> list[dic
     import httpx
 
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=None) as client:  # noqa: S113
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=None) as client:
 
         async def send(path: str, body: Any) -> dict[str, Any]:
             reply = await client.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
@@ -211,6 +217,26 @@ def _seed_langdetect() -> None:
         from langdetect import DetectorFactory
 
         DetectorFactory.seed = SEED
+
+
+def _watch_nltk() -> list[str]:
+    """The data of nltk that was looked for in vain: without them instructions count as not followed."""
+    lacks: list[str] = []
+    if importlib.util.find_spec("nltk") is None:
+        return lacks
+    import nltk.data
+
+    find = nltk.data.find
+
+    def find_or_note(name: str, *args: Any, **options: Any) -> Any:
+        try:
+            return find(name, *args, **options)
+        except LookupError:
+            lacks.append(f"nltk's {name}")
+            raise
+
+    nltk.data.find = find_or_note
+    return lacks
 
 
 def main() -> None:

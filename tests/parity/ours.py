@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
 import json
@@ -26,9 +25,10 @@ class Ours:
     """The servers of one environment, one for each combination of settings."""
 
     def __init__(self, environment: str, checkout: Path) -> None:
-        self._environment, self._script = environment, Script()
+        self._script = Script()
         self._server_class = find_server_class(environment)
         self._own: dict[str, Any] = {}
+        self._required = {} if environment == "google_search" else REQUIRED.get(environment, {})  # no keys: no searches
         if environment == "workplace_assistant":  # the same office on both sides
             self._own["data_dir"] = str(checkout / "resources_servers" / environment / "csv_data")
         self._subjects: dict[str, Subject] = {}
@@ -58,7 +58,7 @@ class Ours:
         key = json.dumps(settings, sort_keys=True)
         if key not in self._subjects:
             model = settings_type(self._server_class)
-            values = {**_COMMON, **REQUIRED.get(self._environment, {}), **self._own}
+            values = {**_COMMON, **self._required, **self._own}
             known = {name: value for name, value in values.items() if name in model.model_fields}
             opened = model(**{**known, **settings})
             judge = known.get("judge_model_server", known.get("genrm_model_server"))

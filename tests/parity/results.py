@@ -1,8 +1,9 @@
-"""What a run has found so far: counts for each environment, and every difference. A JSON file, so that a run can go on."""
+"""What a run has found so far: counts for each environment, and every difference. A file from which a run goes on."""
 
 from __future__ import annotations
 
-import os
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,7 +73,7 @@ class Results(BaseModel):
         """Written to another name, then moved."""
         part = path.with_suffix(".part")
         part.write_text(self.model_dump_json(indent=1))
-        os.replace(part, path)
+        part.replace(path)
 
     def tally(self, environment: str) -> Tally:
         """The counts of an environment."""
@@ -89,5 +90,19 @@ def as_table(results: Results) -> str:
     lines = [f"{'environment':<46}{'compared':>9}{'equal':>9}{'by design':>10}{'refused':>9}{'differing':>10}"]
     for name, tally in sorted(results.environments.items()):
         designed = sum(tally.by_design.values())
-        lines.append(f"{name:<46}{tally.compared:>9,}{tally.equal:>9,}{designed:>10,}{tally.refused:>9,}{tally.different:>10,}")
+        lines.append(
+            f"{name:<46}{tally.compared:>9,}{tally.equal:>9,}{designed:>10,}{tally.refused:>9,}{tally.different:>10,}"
+        )
     return "\n".join(lines)
+
+
+def as_counts(results: Results) -> str:
+    """The counts alone, for docs/data/scoring_comparison.json. What still differs is what is left after a replay."""
+    left = Counter(one.environment for one in results.differences)
+    environments = {
+        name: {**tally.model_dump(exclude={"next"}), "differing": left[name]}
+        for name, tally in sorted(results.environments.items())
+    }
+    minutes = round(results.cpu_s / 60, 1)
+    counts = {"commit": results.commit, "seed": results.seed, "cpu_minutes": minutes, "environments": environments}
+    return json.dumps(counts, indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""Where generated requests start: our scoring cases and example rows, and the example rows and rollouts of the checkout."""
+"""Where generated requests start: our scoring cases and examples, and the examples and rollouts of the checkout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.helpers.jsonl import read_jsonl
 
 CASES: Final = Path(__file__).parents[1] / "env" / "scoring_cases"
 ENVIRONMENTS: Final = tuple(sorted(path.stem for path in CASES.glob("*.jsonl")))
-_OURS_ALONE: Final = frozenset({"failing_reference", "max_answer_words", "allow_code_fence", "strict_schema", "data_dir"})
+_OURS_ALONE: Final = frozenset(
+    {"failing_reference", "max_answer_words", "allow_code_fence", "strict_schema", "data_dir"}
+)
 _MAX_CHARS: Final = 60_000
 _WRITTEN_BY_US: Final = frozenset({"agent_ref", "reward", "response"})
 

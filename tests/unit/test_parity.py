@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.parity.compare import Comparison, Kind, compare, find_differences, is_same
+from tests.parity.generate import make_request
 from tests.parity.minimise import minimise
 from tests.parity.odd_output import mutate_output
 from tests.parity.odd_text import MUTATIONS, mutate_text
 from tests.parity.odd_values import mutate_arguments, mutate_value
 from tests.parity.original import Script
-from tests.parity.requests import make_request
-from tests.parity.results import Results
+from tests.parity.results import Difference, Results, as_counts
 from tests.parity.seeds import ENVIRONMENTS, load_seeds
 
 VERIFY: dict[str, Any] = {"environment": "mcqa", "settings": {}, "steps": [["/verify", {}]]}
@@ -78,7 +78,7 @@ def test_outputs_get_other_texts_shapes_and_calls() -> None:
         *((2**70, str(2**70), True), (2**70, str(2**70 + 1), False), ("", None, False)),
     ],
 )
-def test_values_are_compared_as_json(one: Any, other: Any, same: bool) -> None:
+def test_values_are_compared_as_json(one: Any, other: Any, same: object) -> None:
     assert is_same(one, other) is same
 
 
@@ -132,6 +132,24 @@ def test_a_run_goes_on_where_its_file_ends(tmp_path: Path) -> None:
     results.tally("ruler").count(Comparison(Kind.EQUAL))
     results.save(tmp_path / "new.json")
     assert Results.load(tmp_path / "new.json").tally("ruler").next == 1
+
+
+def test_the_docs_count_what_is_left_after_a_replay() -> None:
+    results = Results(commit="c", cpu_s=90)
+    for _ in range(2):
+        results.tally("mcqa").count(Comparison(Kind.DIFFERENT))
+    left = Difference(environment="mcqa", number=1, signature="reward", request={}, fields={})
+    counts = json.loads(as_counts(results.model_copy(update={"differences": [left]})))
+    assert (counts["commit"], counts["cpu_minutes"]) == ("c", 1.5)
+    assert (counts["environments"]["mcqa"]["different"], counts["environments"]["mcqa"]["differing"]) == (2, 1)
+
+
+def test_a_judges_failure_here_is_deliberate() -> None:
+    request = {**VERIFY, "environment": "text_to_sql"}
+    comparison = compare(request, [reply(reward=0)], [reply(reward=0, _ng_failure_class="judge_failed")])
+    assert (comparison.kind, comparison.rule) == (Kind.BY_DESIGN, "a judge without a verdict is a failure")
+    failed = compare(VERIFY, [reply(reward=0)], [reply(reward=0, _ng_failure_class="verifier_failed")])
+    assert failed.kind is Kind.DIFFERENT
 
 
 def test_the_script_of_a_judge_starts_again_with_each_request() -> None:

@@ -1,7 +1,7 @@
 """Makes requests: the n-th of an environment is a function of the seed and n, so a run can go on where it ended.
 
-A request is JSON: `environment`, `settings`, `judge` (the scripted replies), `steps` (pairs of path and body, sent in one
-session) and `together` (whether they are sent at once, each in a session of its own).
+A request is JSON: `environment`, `settings`, `judge` (the scripted replies), `steps` (pairs of path and body, sent in
+one session) and `together` (whether they are sent at once, each in a session of its own).
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
         ("top_percentile", (0.2, 1.0, 0.0)),
     ),
     "mcqa": (
-        ("grading_mode", ("strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md")),
+        (
+            "grading_mode",
+            ("strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"),
+        ),
     ),
     "multichallenge": (("aggregation_mode", ("mean", "min", "max", "all", "any", "weighted")),),
     "single_step_tool_use_with_argument_comparison": (
@@ -64,10 +67,38 @@ _WITH_PROCESSES: Final = frozenset({"instruction_following", "mcqa", "reasoning_
 _BLOCK: Final = 100
 """Servers that verify in processes of their own start slowly: their settings change after so many requests."""
 _ANSWERS: Final = (
-    *("{0}", "\\boxed{{{0}}}", "Answer: {0}", "<answer>{0}</answer>", "The answer is **{0}**.", "$\\boxed{{{0}}}$", "({0})"),
-    *("<answer>{1}</answer><answer>{0}</answer>", "\\boxed{{{1}}} … \\boxed{{{0}}}", "Answer: {1}\nAnswer: {0}", "```\n{0}\n```"),
-    *('{{"answer": "{0}"}}', "<think>{1}</think>{0}", "{0}\n{1}", "{0}, {1}", "**Answer**: {0}", "Final Answer:\n\n{0}", "{0}."),
-    *("\\boxed{{\\text{{{0}}}}}", "[{0}]", "<final>{0}</final>", "Answer: \\boxed{{{0}}}", "\\boxed{{{0}, {1}}}", "answer = {0}"),
+    *(
+        "{0}",
+        "\\boxed{{{0}}}",
+        "Answer: {0}",
+        "<answer>{0}</answer>",
+        "The answer is **{0}**.",
+        "$\\boxed{{{0}}}$",
+        "({0})",
+    ),
+    *(
+        "<answer>{1}</answer><answer>{0}</answer>",
+        "\\boxed{{{1}}} … \\boxed{{{0}}}",
+        "Answer: {1}\nAnswer: {0}",
+        "```\n{0}\n```",
+    ),
+    *(
+        '{{"answer": "{0}"}}',
+        "<think>{1}</think>{0}",
+        "{0}\n{1}",
+        "{0}, {1}",
+        "**Answer**: {0}",
+        "Final Answer:\n\n{0}",
+        "{0}.",
+    ),
+    *(
+        "\\boxed{{\\text{{{0}}}}}",
+        "[{0}]",
+        "<final>{0}</final>",
+        "Answer: \\boxed{{{0}}}",
+        "\\boxed{{{0}, {1}}}",
+        "answer = {0}",
+    ),
 )
 
 
@@ -77,6 +108,8 @@ def make_request(environment: str, seeds: list[Seed], run_seed: int, number: int
     seed = chance.choice(seeds)
     texts = _texts_of(seeds, seed, chance)
     row = {**_PARAMS, **seed.row}
+    if environment == "blackjack":
+        row = {"seed": number, **row}  # without one, each side deals its own cards
     if chance.random() < 0.12:
         row = _mutate_row(row, chance)
     outputs = [_choose_output(output, row, seeds, texts, chance) for output in seed.outputs]
@@ -91,9 +124,15 @@ def make_request(environment: str, seeds: list[Seed], run_seed: int, number: int
             outputs.append(_choose_output(outputs[-1], row, seeds, texts, chance))
         return {**request, "steps": [["/reset", row], *(["/step", _with(row, output)] for output in outputs)]}
     if seed.way == "cohort":
-        bodies = [{**_with(row, output), "_ng_task_index": number, "_ng_rollout_index": at} for at, output in enumerate(outputs)]
+        bodies = [
+            {**_with(row, output), "_ng_task_index": number, "_ng_rollout_index": at}
+            for at, output in enumerate(outputs)
+        ]
         return {**request, "steps": [["/verify", body] for body in bodies], "together": True}
-    return {**request, "steps": [*_tool_steps(environment, row, outputs[0], chance), ["/verify", _with(row, outputs[0])]]}
+    return {
+        **request,
+        "steps": [*_tool_steps(environment, row, outputs[0], chance), ["/verify", _with(row, outputs[0])]],
+    }
 
 
 def _with(row: dict[str, Any], output: Output) -> dict[str, Any]:
@@ -126,7 +165,9 @@ def _leaves(value: Any) -> list[str]:
     return [str(value)] if isinstance(value, str | int | float) else []
 
 
-def _choose_output(output: Output, row: dict[str, Any], seeds: list[Seed], texts: list[str], chance: random.Random) -> Output:
+def _choose_output(
+    output: Output, row: dict[str, Any], seeds: list[Seed], texts: list[str], chance: random.Random
+) -> Output:
     kind = chance.random()
     if kind < 0.12:
         output = chance.choice(chance.choice(seeds).outputs or [output])
