@@ -112,7 +112,7 @@ async def _run_slice(plan: Plan, name: str, results: Results, deadline: float) -
     original = OriginalProcess(plan.python, plan.checkout, name, plan.program)
     async with original, Ours(name, plan.checkout) as ours:
         pair = Pair(original, ours)
-        until = min(deadline, time.monotonic() + plan.slice_s)  # starting both does not count
+        until = deadline
         while time.monotonic() < until and (plan.max_requests is None or tally.next < plan.max_requests):
             number = tally.next
             request = make_request(name, seeds, plan.seed, number)
@@ -122,6 +122,8 @@ async def _run_slice(plan: Plan, name: str, results: Results, deadline: float) -
                 await _keep(pair, results, request, comparison, number)
             if comparison.kind is Kind.EQUAL and number % _STRICT_EVERY == 0:
                 await _count_strict(pair, tally, request)
+            if until == deadline:  # what starts with the first request does not count
+                until = min(deadline, time.monotonic() + plan.slice_s)
     return original.errors
 
 
