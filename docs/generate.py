@@ -207,6 +207,12 @@ def scoring_page() -> str:
     return "\n".join([*lines, ""])
 
 
+COMPARISON_COLUMNS = (
+    *("environment", "replies compared", "equal", "by design", "different at first", "still different"),
+    *("with `strict`: compared", "other reward, or refused"),
+)
+
+
 def _comparison_table() -> list[str]:
     """How many generated replies both programs scored, and how many of the verdicts were equal."""
     compared = json.loads((HERE / "data" / "scoring_comparison.json").read_text())
@@ -241,15 +247,15 @@ def _comparison_table() -> list[str]:
         "  takes the library more than 5 seconds is wrong, so that the reward depends on the machine.",
         "- Errors of programs in code_gen have the texts of the Python that runs them. NeMo Gym needs Python 3.13.",
         "",
-        "The command, which continues `.parity.json` and keeps every difference there (CONTRIBUTING.md has the details):",
+        "The command keeps every difference in `.parity.json`, and continues that file (see CONTRIBUTING.md):",
         "",
         "    make parity CHECKOUT=../Gym ORIGINAL_PYTHON=../gym-venv/bin/python MINUTES=60",
         "",
-        f"The counts are of seed {compared['seed']}, {compared['cpu_minutes']} minutes of CPU. A difference that was fixed counts as",
-        "different at first; it was scored again after the change.",
+        f"The counts are of seed {compared['seed']}, {compared['cpu_minutes']} minutes of CPU time. A fixed difference",
+        "counts as different at first; it was scored again after the change. The last two columns are a sample of the",
+        "equal ones, scored with `strict` too.",
         "",
-        "| environment | replies compared | equal | by design | different at first | still different | with `strict`: compared |"
-        " other reward, or refused |",
+        f"| {' | '.join(COMPARISON_COLUMNS)} |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in sorted(compared["environments"].items()):

@@ -10,6 +10,7 @@ the request, remote functions run here, and what draws random numbers is seeded.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import inspect
 import json
@@ -108,13 +109,13 @@ class Original:
         return self.clients[key]
 
     def _client(self) -> Any:
-        from nemo_gym.server_utils import ServerClient
+        client_class = importlib.import_module("nemo_gym.server_utils").ServerClient
 
         async def post(*, server_name: str, url_path: str, json: Any, **_: Any) -> Any:
             params = json if isinstance(json, dict) else json.model_dump(exclude_unset=True, mode="json")
             return _reply(self.script.answer(params))
 
-        client = MagicMock(spec=ServerClient)
+        client = MagicMock(spec=client_class)
         client.post = AsyncMock(side_effect=post)
         return client
 
@@ -133,8 +134,7 @@ def _reply(text: str) -> Any:
 
 
 async def _send(app: Any, steps: list[list[Any]], *, together: bool) -> list[dict[str, Any]]:
-    import httpx
-
+    httpx = importlib.import_module("httpx")
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=None) as client:
 
@@ -214,9 +214,7 @@ _no_tests = SimpleNamespace(remote=_tests_not_run)
 
 def _seed_langdetect() -> None:
     if importlib.util.find_spec("langdetect") is not None:
-        from langdetect import DetectorFactory
-
-        DetectorFactory.seed = SEED
+        importlib.import_module("langdetect").DetectorFactory.seed = SEED
 
 
 def _watch_nltk() -> list[str]:
@@ -224,9 +222,8 @@ def _watch_nltk() -> list[str]:
     lacks: list[str] = []
     if importlib.util.find_spec("nltk") is None:
         return lacks
-    import nltk.data
-
-    find = nltk.data.find
+    data: Any = importlib.import_module("nltk.data")
+    find = data.find
 
     def find_or_note(name: str, *args: Any, **options: Any) -> Any:
         try:
@@ -235,7 +232,7 @@ def _watch_nltk() -> list[str]:
             lacks.append(f"nltk's {name}")
             raise
 
-    nltk.data.find = find_or_note
+    data.find = find_or_note
     return lacks
 
 

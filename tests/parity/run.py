@@ -101,8 +101,8 @@ async def run(plan: Plan, results: Results, save: Callable[[], None], say: Calla
             save()
             tally = results.tally(name)
             say(f"{name}: {tally.compared:,} compared, {tally.refused:,} refused, {tally.different:,} differing")
-            for error, count in errors.most_common(3):
-                say(f"  {count} times: {error}")
+            for message, count in errors.most_common(3):
+                say(f"  {count} times: {message}")
         if sum(tally.next for tally in results.environments.values()) == before:
             break  # every environment has its share
 
