@@ -209,13 +209,16 @@ def scoring_page() -> str:
 
 COMPARISON_COLUMNS = (
     *("environment", "replies compared", "equal", "by design", "different at first", "still different"),
-    *("with `strict`: compared", "other reward, or refused"),
+    *("earlier: compared, equal", "with `strict`: compared", "other reward, or refused"),
 )
 
 
 def _comparison_table() -> list[str]:
     """How many generated replies both programs scored, and how many of the verdicts were equal."""
-    compared = json.loads((HERE / "data" / "scoring_comparison.json").read_text())
+    compared, earlier = (
+        json.loads((HERE / "data" / f"{name}.json").read_text())
+        for name in ("scoring_comparison", "scoring_comparison_earlier")
+    )
     lines = [
         "## Compared with NeMo Gym",
         "",
@@ -247,22 +250,31 @@ def _comparison_table() -> list[str]:
         "  takes the library more than 5 seconds is wrong, so that the reward depends on the machine.",
         "- Errors of programs in code_gen have the texts of the Python that runs them. NeMo Gym needs Python 3.13.",
         "",
+        "Known to differ: the error of a pattern that cannot be read in a search of workplace_assistant, and an empty",
+        "message with an unknown status, which is refused here and scored there.",
+        "",
         "The command keeps every difference in `.parity.json`, and continues that file (see CONTRIBUTING.md):",
         "",
         "    make parity CHECKOUT=../Gym ORIGINAL_PYTHON=../gym-venv/bin/python MINUTES=60",
         "",
         f"The counts are of seed {compared['seed']}, {compared['cpu_minutes']} minutes of CPU time. A fixed difference",
         "counts as different at first; it was scored again after the change. The last two columns are a sample of the",
-        "equal ones, scored with `strict` too.",
+        "equal ones, scored with `strict` too. The column before them has the replies of earlier comparisons, with",
+        "other generators, and how many were equal after changes.",
         "",
         f"| {' | '.join(COMPARISON_COLUMNS)} |",
-        "|---|---|---|---|---|---|---|---|",
+        f"|{'---|' * len(COMPARISON_COLUMNS)}",
     ]
-    for name, row in sorted(compared["environments"].items()):
+    for name, before in sorted(earlier["environments"].items()):
+        row = compared["environments"].get(name)
+        past = f"{before['compared']:,}, {before['equal']:,}"
+        if row is None:
+            lines.append(f"| {name} | – | – | – | – | – | {past} | – | – |")
+            continue
         designed = sum(row["by_design"].values())
         strict = f"{row['strict_compared']:,} | {row['strict_other_reward']:,}" if row["strict_compared"] else "– | –"
         counts = (row["compared"], row["equal"], designed, row["different"], row["differing"])
-        lines.append(f"| {name} | {' | '.join(f'{count:,}' for count in counts)} | {strict} |")
+        lines.append(f"| {name} | {' | '.join(f'{count:,}' for count in counts)} | {past} | {strict} |")
     return lines
 
 
