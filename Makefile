@@ -20,7 +20,7 @@ export RAY_worker_niceness := 0
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-more test-redteam fuzz test-fresh tokenizers axe test-crash test-cluster test-slurm test-ray test-vllm test-trackers test-harnesses test-train test-trl test-verl test-learning test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-trackers lock-train lock-verl clean
+.PHONY: demo test test-more test-redteam fuzz parity test-fresh tokenizers axe test-crash test-cluster test-slurm test-ray test-vllm test-trackers test-harnesses test-train test-trl test-verl test-learning test-train-loops check audit bench bench-learning docs docs-site lock lock-vllm lock-ray lock-trackers lock-train lock-verl clean
 
 demo: $(VENV)/.base  ## set up, run the main job end to end, show where the files are
 	$(BIN)/gymnast demo
@@ -29,7 +29,7 @@ test: $(VENV)/.dev  ## set up and run the tests; `make test-more` runs the slowe
 	$(PYTEST) $(PARALLEL) tests/unit tests/contract tests/integration
 
 test-more: $(VENV)/.more tokenizers axe  ## whole commands, documents, environments, real tokenizers, the fault laboratory, attacks on the sandbox
-	$(PYTEST) $(PARALLEL) tests/e2e tests/env tests/tokens tests/redteam tests/fuzz tests/doctor
+	$(PYTEST) $(PARALLEL) tests/e2e tests/env tests/tokens tests/redteam tests/fuzz tests/parity tests/doctor
 
 test-redteam: $(VENV)/.dev  ## attacks: the sandbox, odd values, secrets, hostile HTTP, interfering programs, schedules against the store
 	GYMNAST_STORE_SCHEDULES=2000 $(PYTEST) $(PARALLEL) tests/redteam tests/unit/test_odd_values.py tests/unit/test_interference.py \
@@ -37,6 +37,10 @@ test-redteam: $(VENV)/.dev  ## attacks: the sandbox, odd values, secrets, hostil
 
 fuzz: $(VENV)/.dev  ## fuzz the parsers of rows, replies, streams, configurations and run files for SECONDS (60); findings are kept in .fuzz/
 	$(BIN)/python -m tests.fuzz.run $(or $(SECONDS),60)
+
+parity: $(VENV)/.dev  ## score generated replies with NeMo Gym too (CHECKOUT=its checkout, ORIGINAL_PYTHON=an interpreter with its packages, MINUTES=60); .parity.json has the differences
+	@[ -n "$(CHECKOUT)" ] || { echo "say where NeMo Gym is: make parity CHECKOUT=FOLDER ORIGINAL_PYTHON=PYTHON"; exit 2; }
+	$(BIN)/python -m tests.parity $(CHECKOUT) --python $(or $(ORIGINAL_PYTHON),$(PYTHON)) --minutes $(or $(MINUTES),60) --json .parity.json
 
 test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user: make demo, make test, the README's commands, a wheel
 	$(PYTHON) tests/fresh/run.py

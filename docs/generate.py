@@ -207,9 +207,18 @@ def scoring_page() -> str:
     return "\n".join([*lines, ""])
 
 
+COMPARISON_COLUMNS = (
+    *("environment", "replies compared", "equal", "by design", "different at first", "still different"),
+    *("earlier: compared, equal", "with `strict`: compared", "other reward, or refused"),
+)
+
+
 def _comparison_table() -> list[str]:
     """How many generated replies both programs scored, and how many of the verdicts were equal."""
-    compared = json.loads((HERE / "data" / "scoring_comparison.json").read_text())
+    compared, earlier = (
+        json.loads((HERE / "data" / f"{name}.json").read_text())
+        for name in ("scoring_comparison", "scoring_comparison_earlier")
+    )
     lines = [
         "## Compared with NeMo Gym",
         "",
@@ -218,7 +227,7 @@ def _comparison_table() -> list[str]:
         "calls, rows with fields of other types, and settings other than the defaults. A verdict is equal if all",
         "fields of NeMo Gym's verdict are, except the repeated request, durations and tracebacks; of swerl_gen what",
         "is read from the reply was compared, not the tests' results. Requests that NeMo Gym refuses or fails on",
-        "were left out, and so were these deliberate differences:",
+        "were left out. These differences are deliberate:",
         "",
         "- A judge without a verdict is a failure here and 0 there: a failed verifier is not a wrong answer.",
         "- A judge's score that is not a finite number counts as none in genrm_compare, so that the default score",
@@ -241,16 +250,31 @@ def _comparison_table() -> list[str]:
         "  takes the library more than 5 seconds is wrong, so that the reward depends on the machine.",
         "- Errors of programs in code_gen have the texts of the Python that runs them. NeMo Gym needs Python 3.13.",
         "",
-        "Replies that differed were compared again after a change. Those that still differ: the error of a pattern",
-        "that cannot be read in a search of workplace_assistant, and an empty message with an unknown status, which",
-        "is refused here and scored there.",
+        "Known to differ: the error of a pattern that cannot be read in a search of workplace_assistant, and an empty",
+        "message with an unknown status, which is refused here and scored there.",
         "",
-        "| environment | replies compared | equal | with `strict`: compared | other reward, or refused |",
-        "|---|---|---|---|---|",
+        "The command keeps every difference in `.parity.json`, and continues that file (see CONTRIBUTING.md):",
+        "",
+        "    make parity CHECKOUT=../Gym ORIGINAL_PYTHON=../gym-venv/bin/python MINUTES=60",
+        "",
+        f"The counts are of seed {compared['seed']}, {compared['cpu_minutes']} minutes of CPU time. A fixed difference",
+        "counts as different at first; it was scored again after the change. The last two columns are a sample of the",
+        "equal ones, scored with `strict` too. The column before them has the replies of earlier comparisons, with",
+        "other generators, and how many were equal after changes.",
+        "",
+        f"| {' | '.join(COMPARISON_COLUMNS)} |",
+        f"|{'---|' * len(COMPARISON_COLUMNS)}",
     ]
-    for name, row in sorted(compared["environments"].items()):
+    for name, before in sorted(earlier["environments"].items()):
+        row = compared["environments"].get(name)
+        past = f"{before['compared']:,}, {before['equal']:,}"
+        if row is None:
+            lines.append(f"| {name} | – | – | – | – | – | {past} | – | – |")
+            continue
+        designed = sum(row["by_design"].values())
         strict = f"{row['strict_compared']:,} | {row['strict_other_reward']:,}" if row["strict_compared"] else "– | –"
-        lines.append(f"| {name} | {row['compared']:,} | {row['equal']:,} | {strict} |")
+        counts = (row["compared"], row["equal"], designed, row["different"], row["differing"])
+        lines.append(f"| {name} | {' | '.join(f'{count:,}' for count in counts)} | {past} | {strict} |")
     return lines
 
 

@@ -96,11 +96,11 @@ def _calls(output: list[JsonObject]) -> list[MadeCall]:
 
 
 def _has_text(item: JsonObject) -> bool:
-    """Whether an item is an assistant message with text, be it empty."""
+    """Whether an item is an assistant message with a part that is text, be it empty, or that is itself a text."""
     if item.get("type", "message") != "message" or item.get("role") != "assistant":
         return False
     content = item["content"]
-    return isinstance(content, str) or any(part.get("type") == "output_text" for part in content)
+    return bool(content) and (isinstance(content, str) or any(part.get("type") == "output_text" for part in content))
 
 
 def _grade_message(expected: ExpectedAction) -> Grade:

@@ -1,0 +1,126 @@
+"""Whether two verdicts on a request are equal, and which differences are deliberate.
+
+Equal: every field of the original's verdict has the same value here. The repeated request, durations and the calls of
+judges are left out. Deliberate differences are rules with a name; docs/scoring.md explains each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from gymnast.types.task import FAILURE_CLASS
+
+_IGNORED: Final = frozenset(
+    {"responses_create_params", "response", "unit_tests_time_taken", "verification_time", "verification_result"}
+)
+_MAX_INT: Final = 2**63
+
+
+class Kind(StrEnum):
+    """How a comparison ended."""
+
+    EQUAL = "equal"
+    BY_DESIGN = "by design"
+    REFUSED = "refused by the original"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was found: the fields that differ, with both values, and the rule that allows it."""
+
+    kind: Kind
+    fields: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    rule: str | None = None
+
+    @property
+    def signature(self) -> str:
+        """Differences with the same signature are probably one."""
+        names = {name.rpartition(".")[2] for name in self.fields}
+        return ", ".join(sorted(names))
+
+
+Replies = list[dict[str, Any]]
+Rule = Callable[[dict[str, Any], dict[str, tuple[Any, Any]], Replies, Replies], bool]
+
+
+def compare(request: dict[str, Any], original: Replies, ours: Replies) -> Comparison:
+    """Compare the replies of both sides to a request."""
+    if not original or any(reply["status"] != 200 for reply in original if not _is_tool(request, original, reply)):
+        return Comparison(Kind.REFUSED)
+    if any(FAILURE_CLASS in (reply["body"] or {}) for reply in original if isinstance(reply["body"], dict)):
+        return Comparison(Kind.REFUSED)
+    fields = find_differences(original, ours)
+    if not fields:
+        return Comparison(Kind.EQUAL)
+    for (environment, name), applies in RULES.items():
+        if environment in ("*", request["environment"]) and applies(request, fields, original, ours):
+            return Comparison(Kind.BY_DESIGN, fields, name)
+    return Comparison(Kind.DIFFERENT, fields)
+
+
+def _is_tool(request: dict[str, Any], replies: Replies, reply: dict[str, Any]) -> bool:
+    path = request["steps"][replies.index(reply)][0]
+    return path not in ("/verify", "/reset", "/step", "/seed_session")
+
+
+def find_differences(original: Replies, ours: Replies) -> dict[str, tuple[Any, Any]]:
+    """The fields of the original's replies that have another value here."""
+    fields: dict[str, tuple[Any, Any]] = {}
+    for at, theirs in enumerate(original):
+        mine = ours[at] if at < len(ours) else {"status": None, "body": None}
+        prefix = f"{at}." if len(original) > 1 else ""
+        if theirs["status"] != mine["status"]:
+            fields[prefix + "status"] = (theirs["status"], mine["status"])
+        if isinstance(theirs["body"], dict) and isinstance(mine["body"], dict):
+            if FAILURE_CLASS in mine["body"]:
+                fields[prefix + FAILURE_CLASS] = (None, mine["body"][FAILURE_CLASS])
+            for name, value in theirs["body"].items():
+                own = mine["body"].get(name)
+                if name not in _IGNORED and not is_same(_readable(name, value), _readable(name, own)):
+                    fields[prefix + name] = (value, own)
+        elif not is_same(theirs["body"], mine["body"]):
+            fields[prefix + "body"] = (theirs["body"], mine["body"])
+    return fields
+
+
+def _readable(name: str, value: Any) -> Any:
+    """Of a judge's calls the verdicts; of an error's details all but traceback and time; of a step NeMo Gym's keys."""
+    if name == "judge_evaluations" and isinstance(value, list):
+        return [evaluation.get("verdict_label") for evaluation in value]
+    if name == "metadata" and isinstance(value, dict):
+        return {
+            key: item for key, item in value.items() if key not in ("traceback", "error_traceback", "execution time")
+        }
+    if name == "info" and isinstance(value, dict):
+        return {key: item for key, item in value.items() if key != "supports_explicit_close"}
+    return value
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """JSON equality in which 1 is 1.0, true is not 1, NaN is NaN and an integer of more than 64 bits may be text."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return bool(one == other) or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, int) and abs(one) >= _MAX_INT:
+        return bool(str(one) == other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _judge_failed(
+    _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    return any("judge" in str(ours) for name, (_, ours) in fields.items() if name.endswith(FAILURE_CLASS))
+
+
+RULES: dict[tuple[str, str], Rule] = {("*", "a judge without a verdict is a failure"): _judge_failed}
+"""By environment (`*` for all) and name."""

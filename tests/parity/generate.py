@@ -1,0 +1,218 @@
+"""Makes requests: the n-th of an environment is a function of the seed and n, so a run can go on where it ended.
+
+A request is JSON: `environment`, `settings`, `judge` (the scripted replies), `steps` (pairs of path and body, sent in
+one session) and `together` (whether they are sent at once, each in a session of its own).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any, Final
+
+from tests.helpers.environments import response, said
+from tests.parity.odd_output import Output, mutate_output
+from tests.parity.odd_text import mutate_text
+from tests.parity.odd_values import mutate_value
+from tests.parity.seeds import Seed
+
+Request = dict[str, Any]
+_PARAMS: Final[dict[str, Any]] = {"responses_create_params": {"input": []}}
+_MAX_TURNS: Final = 6
+_SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
+    "code_gen": (("reasoning_format_penalty", (0.0, -1.0, 0.5)),),
+    "equivalence_llm_judge": (
+        ("check_twice_swap", (True, False)),
+        ("reward_if_swap_fails", (-1.0, 0.0, 0.25)),
+        ("check_full_generation_on_fail", (True, False)),
+        ("extraction_length_threshold", (None, 0, 5, 120)),
+        ("use_per_record_regex", (True, False)),
+        ("response_extract_regex", (None, r"Answer:\s*(.*)", r"\\boxed\{(.*?)\}", "(", r"(a)|(b)|.", "")),
+        ("msg_extraction_failure", ("", "nothing")),
+    ),
+    "genrm_compare": (
+        ("answer_bonus", (0.0, 0.5)),
+        ("reasoning_bonus", (0.0, 0.5)),
+        ("group_style_penalty_coeff", (0.0, 0.3)),
+        ("group_answer_length_penalty_coeff", (0.0, 0.2)),
+        ("group_reasoning_length_penalty_coeff", (0.0, 0.2)),
+        ("comparison_strategy", ("circular", "all_pairs")),
+        ("top_percentile", (0.2, 1.0, 0.0)),
+    ),
+    "mcqa": (
+        (
+            "grading_mode",
+            ("strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"),
+        ),
+    ),
+    "multichallenge": (("aggregation_mode", ("mean", "min", "max", "all", "any", "weighted")),),
+    "single_step_tool_use_with_argument_comparison": (
+        (
+            "tool_call_comparator_config",
+            (
+                {"word_count_similarity_threshold": 0.0},
+                {"word_count_similarity_threshold": 0.3},
+                {"word_count_similarity_threshold": 1.0},
+                {"word_count_similarity_threshold": 0.5, "floating_point_comparison_threshold": 0.01},
+            ),
+        ),
+    ),
+    "structured_outputs": (("xml_coerce_types", (True, False)),),
+    "swerl_gen": (("relaxed_formatting", (True, False)),),
+    "text_to_sql": (("check_twice_swap", (True, False)), ("reward_if_swap_fails", (-1.0, 0.0, 0.5))),
+}
+"""Values of settings that are tried, next to those of the seeds."""
+_WITH_PROCESSES: Final = frozenset({"instruction_following", "mcqa", "reasoning_gym", "structured_outputs"})
+_BLOCK: Final = 100
+"""Servers that verify in processes of their own start slowly: their settings change after so many requests."""
+_ANSWERS: Final = (
+    *(
+        "{0}",
+        "\\boxed{{{0}}}",
+        "Answer: {0}",
+        "<answer>{0}</answer>",
+        "The answer is **{0}**.",
+        "$\\boxed{{{0}}}$",
+        "({0})",
+    ),
+    *(
+        "<answer>{1}</answer><answer>{0}</answer>",
+        "\\boxed{{{1}}} … \\boxed{{{0}}}",
+        "Answer: {1}\nAnswer: {0}",
+        "```\n{0}\n```",
+    ),
+    *(
+        '{{"answer": "{0}"}}',
+        "<think>{1}</think>{0}",
+        "{0}\n{1}",
+        "{0}, {1}",
+        "**Answer**: {0}",
+        "Final Answer:\n\n{0}",
+        "{0}.",
+    ),
+    *(
+        "\\boxed{{\\text{{{0}}}}}",
+        "[{0}]",
+        "<final>{0}</final>",
+        "Answer: \\boxed{{{0}}}",
+        "\\boxed{{{0}, {1}}}",
+        "answer = {0}",
+    ),
+)
+
+
+def make_request(environment: str, seeds: list[Seed], run_seed: int, number: int) -> Request:
+    """The n-th request: a seed with some things changed."""
+    chance = random.Random(f"{run_seed}/{environment}/{number}")
+    seed = chance.choice(seeds)
+    texts = _texts_of(seeds, seed, chance)
+    row = {**_PARAMS, **seed.row}
+    if environment == "blackjack":
+        row = {"seed": number, **row}  # without one, each side deals its own cards
+    if chance.random() < 0.12:
+        row = _mutate_row(row, chance)
+    outputs = [_choose_output(output, row, seeds, texts, chance) for output in seed.outputs]
+    request: Request = {"environment": environment, "settings": _choose_settings(environment, seed, chance)}
+    if environment in _WITH_PROCESSES:
+        block = random.Random(f"{run_seed}/{environment}/{number // _BLOCK}")
+        request["settings"] = _choose_settings(environment, block.choice(seeds), block)
+    if seed.judge is not None:
+        request["judge"] = _choose_judge(seed, seeds, chance)
+    if seed.way == "episode":
+        while len(outputs) < _MAX_TURNS and chance.random() < 0.5:
+            outputs.append(_choose_output(outputs[-1], row, seeds, texts, chance))
+        return {**request, "steps": [["/reset", row], *(["/step", _with(row, output)] for output in outputs)]}
+    if seed.way == "cohort":
+        bodies = [
+            {**_with(row, output), "_ng_task_index": number, "_ng_rollout_index": at}
+            for at, output in enumerate(outputs)
+        ]
+        return {**request, "steps": [["/verify", body] for body in bodies], "together": True}
+    return {
+        **request,
+        "steps": [*_tool_steps(environment, row, outputs[0], chance), ["/verify", _with(row, outputs[0])]],
+    }
+
+
+def _with(row: dict[str, Any], output: Output) -> dict[str, Any]:
+    return {**row, "response": response(*output)}
+
+
+def _mutate_row(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    names = [name for name in row if name not in ("responses_create_params", "_ng_task_index", "seed")]
+    if not names:
+        return row
+    name = chance.choice(names)
+    if chance.random() < 0.1:
+        return {key: value for key, value in row.items() if key != name}
+    return {**row, name: mutate_value(row[name], chance)}
+
+
+def _texts_of(seeds: list[Seed], seed: Seed, chance: random.Random) -> list[str]:
+    """Texts that could be answers to a row: those of some other seeds, and the row's own values."""
+    items = [item for other in chance.sample(seeds, min(8, len(seeds))) for output in other.outputs for item in output]
+    parts = [part for item in items if isinstance(item.get("content"), list) for part in item["content"]]
+    texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return [*texts, *_leaves({name: value for name, value in seed.row.items() if name != "responses_create_params"})]
+
+
+def _leaves(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in _leaves(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _leaves(item)]
+    return [str(value)] if isinstance(value, str | int | float) else []
+
+
+def _choose_output(
+    output: Output, row: dict[str, Any], seeds: list[Seed], texts: list[str], chance: random.Random
+) -> Output:
+    kind = chance.random()
+    if kind < 0.12:
+        output = chance.choice(chance.choice(seeds).outputs or [output])
+    elif kind < 0.35 and texts:
+        gold = _leaves({name: value for name, value in row.items() if name != "responses_create_params"}) or texts
+        output = [said(chance.choice(_ANSWERS).format(chance.choice(gold), chance.choice(texts)))]
+    return output if chance.random() < 0.06 else mutate_output(output, chance, texts)
+
+
+def _choose_settings(environment: str, seed: Seed, chance: random.Random) -> dict[str, Any]:
+    settings = dict(seed.settings)
+    choices = _SETTINGS.get(environment, ())
+    if choices and chance.random() < 0.25:
+        name, values = chance.choice(choices)
+        settings[name] = chance.choice(values)
+    return settings
+
+
+def _choose_judge(seed: Seed, seeds: list[Seed], chance: random.Random) -> Any:
+    """The judge's replies of the seed or of another one; one of them with a change in a quarter of cases."""
+    judge = seed.judge
+    other = chance.choice(seeds).judge
+    if chance.random() < 0.2 and type(other) is type(judge) and not isinstance(judge, dict):
+        judge = other
+    if chance.random() > 0.25:
+        return judge
+    if isinstance(judge, str):
+        return mutate_text(judge, chance)
+    if isinstance(judge, dict) and judge:
+        name = chance.choice(list(judge))
+        return {**judge, name: mutate_text(str(judge[name]), chance)}
+    return [mutate_text(str(reply), chance) for reply in judge]
+
+
+def _tool_steps(environment: str, row: dict[str, Any], output: Output, chance: random.Random) -> list[list[Any]]:
+    """The calls of tools that an agent would make before the verdict."""
+    if environment != "workplace_assistant" or chance.random() < 0.3:
+        return []
+    steps: list[list[Any]] = [["/seed_session", row]]
+    for item in output:
+        if item.get("type") != "function_call" or not isinstance(item.get("name"), str):
+            continue
+        try:
+            arguments = json.loads(item.get("arguments") or "")
+        except (TypeError, ValueError):
+            continue
+        if isinstance(arguments, dict) and item["name"].isidentifier():
+            steps.append([f"/{item['name']}", arguments])
+    return steps if len(steps) > 1 else []

@@ -1,0 +1,179 @@
+"""Outputs of a model in odd shapes: messages, parts, roles, missing fields, reasoning, tool calls. Seeded, pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.helpers.environments import called, said, thought
+from tests.parity.odd_text import mutate_text
+from tests.parity.odd_values import mutate_arguments, mutate_value
+
+Output = list[dict[str, Any]]
+
+
+def mutate_output(output: Output, chance: random.Random, others: list[str]) -> Output:
+    """The output with a text, a call or its shape changed."""
+    output = [*output]
+    places = [at for at, item in enumerate(output) if item.get("type") == "function_call"]
+    if places and chance.random() < 0.6:
+        at = chance.choice(places)
+        output[at] = _mutate_call(output[at], chance)
+        return output
+    if chance.random() < 0.75:
+        output = _mutate_a_text(output, chance, others)
+    if chance.random() < 0.3:
+        output = chance.choice(_SHAPES)(output, chance)
+    return output
+
+
+def _mutate_call(item: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    kind, name = chance.random(), str(item.get("name"))
+    if kind < 0.75 and isinstance(item.get("arguments"), str):
+        return {**item, "arguments": mutate_arguments(item["arguments"], chance)}
+    names = (
+        name.upper(),
+        f"functions.{name}",
+        f"mcp__server__{name}",
+        name + " ",
+        "",
+        mutate_text(name, chance),
+        name[:-1],
+    )
+    return {**item, "name": chance.choice(names)}
+
+
+def _mutate_a_text(output: Output, chance: random.Random, others: list[str]) -> Output:
+    places = [at for at, item in enumerate(output) if _text_parts(item)]
+    if not places:
+        return [*output, said(mutate_text(chance.choice(others) if others else "", chance))]
+    at = chance.choice(places)
+    part = chance.choice(_text_parts(output[at]))
+    text = str(output[at]["content"][part]["text"])
+    if others and chance.random() < 0.15:  # a second answer that contradicts the first one
+        text = chance.choice(("{0}\n\n{1}", "{1}\n\n{0}", "{0} or {1}", "{0}\n\nWait, no: {1}")).format(
+            text, chance.choice(others)
+        )
+    if others and chance.random() < 0.1:
+        text = _splice(text, chance.choice(others), chance)
+    content = [*output[at]["content"]]
+    content[part] = {**content[part], "text": mutate_text(text, chance)}
+    return [*output[:at], {**output[at], "content": content}, *output[at + 1 :]]
+
+
+def _text_parts(item: dict[str, Any]) -> list[int]:
+    content = item.get("content")
+    if not isinstance(content, list):
+        return []
+    return [at for at, part in enumerate(content) if isinstance(part, dict) and isinstance(part.get("text"), str)]
+
+
+def _splice(one: str, other: str, chance: random.Random) -> str:
+    return one[: chance.randint(0, len(one))] + other[chance.randint(0, len(other)) :]
+
+
+def _split_parts(output: Output, chance: random.Random) -> Output:
+    """A message in two parts."""
+    for at, item in enumerate(output):
+        if parts := _text_parts(item):
+            part = item["content"][parts[0]]
+            cut = chance.randint(0, len(part["text"]))
+            halves = [{**part, "text": part["text"][:cut]}, {**part, "text": part["text"][cut:]}]
+            content = [*item["content"][: parts[0]], *halves, *item["content"][parts[0] + 1 :]]
+            return [*output[:at], {**item, "content": content}, *output[at + 1 :]]
+    return output
+
+
+def _split_messages(output: Output, chance: random.Random) -> Output:
+    """A message in two messages."""
+    for at, item in enumerate(_split_parts(output, chance)):
+        if len(_text_parts(item)) > 1:
+            first, second = item["content"][:1], item["content"][1:]
+            return [*output[:at], {**item, "content": first}, {**item, "content": second}, *output[at + 1 :]]
+    return output
+
+
+def _add_item(output: Output, chance: random.Random) -> Output:
+    """Something before, between or after."""
+    text = chance.choice(("I do not know.", "", "\\boxed{1}", "A", "Let me check.", "42", "<answer>no</answer>"))
+    item = chance.choice(
+        (
+            *(said(text), thought(text), called("look_up", {"query": text}), {**said(text), "role": "user"}),
+            {"type": "function_call_output", "call_id": "c", "output": text},
+            {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": text}]},
+            {"type": "message", "role": "assistant", "id": "m", "status": "completed", "content": []},
+            {"type": "message", "role": "assistant", "content": text},
+            {**said(text), "content": [{"type": "refusal", "refusal": text}]},
+            {"role": "assistant", "content": text},
+        )
+    )
+    at = chance.randint(0, len(output))
+    return [*output[:at], item, *output[at:]]
+
+
+def _change_role(output: Output, chance: random.Random) -> Output:
+    role = chance.choice(("assistant", "user", "system", "developer", "tool", "Assistant", None))
+    return [{**item, "role": role} if item.get("type") == "message" else item for item in output]
+
+
+def _drop_field(output: Output, chance: random.Random) -> Output:
+    """An item, or a part of it, without one of its fields."""
+    if not output:
+        return output
+    at = chance.randrange(len(output))
+    name = chance.choice(("id", "status", "role", "type", "content", "annotations", "call_id", "summary", "arguments"))
+    item = {key: value for key, value in output[at].items() if key != name}
+    if isinstance(item.get("content"), list):
+        item["content"] = [
+            {key: value for key, value in part.items() if key != name} if isinstance(part, dict) else part
+            for part in item["content"]
+        ]
+    return [*output[:at], item, *output[at + 1 :]]
+
+
+def _plain_content(output: Output, _chance: random.Random) -> Output:
+    """Messages whose content is a text."""
+    return [
+        {**item, "content": "".join(str(item["content"][at]["text"]) for at in _text_parts(item))}
+        if _text_parts(item)
+        else item
+        for item in output
+    ]
+
+
+def _change_status(output: Output, chance: random.Random) -> Output:
+    status = chance.choice(("incomplete", "in_progress", "completed", "failed", None))
+    return [{**item, "status": status} for item in output]
+
+
+def _change_part_type(output: Output, chance: random.Random) -> Output:
+    kind = chance.choice(("input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text"))
+    return [
+        {**item, "content": [{**part, "type": kind} if isinstance(part, dict) else part for part in item["content"]]}
+        if isinstance(item.get("content"), list)
+        else item
+        for item in output
+    ]
+
+
+def _reorder(output: Output, chance: random.Random) -> Output:
+    return chance.choice((output[::-1], output + output, output[1:], output[:-1], []))
+
+
+def _think_instead(output: Output, chance: random.Random) -> Output:
+    """The text as reasoning, alone or in front of the message."""
+    texts = [str(item["content"][at]["text"]) for item in output for at in _text_parts(item)]
+    reasoning = thought("".join(texts))
+    return chance.choice(([reasoning], [reasoning, *output], [*output, reasoning]))
+
+
+def _change_anything(output: Output, chance: random.Random) -> Output:
+    changed = mutate_value(output, chance)
+    return changed if isinstance(changed, list) and all(isinstance(item, dict) for item in changed) else output
+
+
+_SHAPES: Final[tuple[Callable[[Output, random.Random], Output], ...]] = (
+    *(_split_parts, _split_messages, _add_item, _add_item, _change_role, _drop_field, _plain_content, _change_status),
+    *(_change_part_type, _reorder, _think_instead, _change_anything),
+)

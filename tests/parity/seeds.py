@@ -1,0 +1,65 @@
+"""Where generated requests start: our scoring cases and examples, and the examples and rollouts of the checkout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gymnast.config.roots import BUILTIN
+from tests.helpers.environments import said
+from tests.helpers.jsonl import read_jsonl
+
+CASES: Final = Path(__file__).parents[1] / "env" / "scoring_cases"
+ENVIRONMENTS: Final = tuple(sorted(path.stem for path in CASES.glob("*.jsonl")))
+_OURS_ALONE: Final = frozenset(
+    {"failing_reference", "max_answer_words", "allow_code_fence", "strict_schema", "data_dir"}
+)
+_MAX_CHARS: Final = 60_000
+_WRITTEN_BY_US: Final = frozenset({"agent_ref", "reward", "response"})
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A row with replies: one output, or an output for each turn or each rollout of a cohort."""
+
+    row: dict[str, Any]
+    outputs: list[list[dict[str, Any]]]
+    way: str = "verify"
+    settings: dict[str, Any] = field(default_factory=dict)
+    judge: Any = None
+
+
+def load_seeds(environment: str, checkout: Path | None = None) -> list[Seed]:
+    """The seeds of an environment."""
+    seeds = [seed for case in read_jsonl(CASES / f"{environment}.jsonl") if (seed := _from_case(case)) is not None]
+    way = seeds[0].way
+    folders = [BUILTIN / "resources_servers" / environment / "data"]
+    if checkout is not None:
+        folders.append(checkout / "resources_servers" / environment / "data")
+    for folder in folders:
+        for path in sorted(folder.glob("*example*.jsonl")):
+            if "recording" not in path.name:
+                seeds += [_from_row(row, way, seeds[0]) for row in read_jsonl(path) if len(str(row)) < _MAX_CHARS]
+    return seeds
+
+
+def _from_case(case: dict[str, Any]) -> Seed | None:
+    settings = {name: value for name, value in case.get("settings", {}).items() if name != "judge"}
+    if settings.keys() & _OURS_ALONE:
+        return None
+    way = "cohort" if "cohort" in case else "episode" if "turns" in case else "verify"
+    if way == "episode":
+        outputs = [turn if isinstance(turn, list) else [turn] for turn in case["turns"]]
+    else:
+        outputs = case["cohort"] if way == "cohort" else [case["output"]]
+    items = [[said(item) if isinstance(item, str) else item for item in output] for output in outputs]
+    return Seed(case["row"], items, way, settings, case.get("settings", {}).get("judge"))
+
+
+def _from_row(row: dict[str, Any], way: str, like: Seed) -> Seed:
+    """A row of an example, with the output of its stored rollout if it is one."""
+    output = (row.get("response") or {}).get("output") or [said("")]
+    fields = {name: value for name, value in row.items() if name not in _WRITTEN_BY_US}
+    outputs = [output] * (len(like.outputs) if way == "cohort" else 1)
+    return Seed(fields, outputs, way, like.settings if way == "cohort" else {}, like.judge)

@@ -1,0 +1,163 @@
+"""The comparison with NeMo Gym: its generators are seeded and broad, its comparison strict, its results continue."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.parity.compare import Comparison, Kind, compare, find_differences, is_same
+from tests.parity.generate import make_request
+from tests.parity.minimise import minimise
+from tests.parity.odd_output import mutate_output
+from tests.parity.odd_text import MUTATIONS, mutate_text
+from tests.parity.odd_values import mutate_arguments, mutate_value
+from tests.parity.original import Script
+from tests.parity.results import Difference, Results, as_counts
+from tests.parity.seeds import ENVIRONMENTS, load_seeds
+
+VERIFY: dict[str, Any] = {"environment": "mcqa", "settings": {}, "steps": [["/verify", {}]]}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def reply(status: int = 200, **body: Any) -> dict[str, Any]:
+    return {"status": status, "body": body}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_every_mutation_changes_texts_and_takes_any(mutation: Any) -> None:
+    texts = ['Answer: {"i": -12, "b": null}\n"I said" \\boxed{42} `x` - true', "", "\n", "A", "1"]
+    changed = [mutation(texts[0], random.Random(seed)) != texts[0] for seed in range(30)]
+    assert any(changed)
+    for text in texts:
+        assert all(isinstance(mutation(text, random.Random(seed)), str) for seed in range(30))
+
+
+@given(st.text(), st.integers())
+def test_the_same_numbers_give_the_same_text(text: str, seed: int) -> None:
+    assert mutate_text(text, random.Random(seed)) == mutate_text(text, random.Random(seed))
+
+
+@given(JSON, st.integers())
+def test_values_and_arguments_stay_what_can_be_sent(value: Any, seed: int) -> None:
+    json.dumps(mutate_value(value, random.Random(seed)))
+    assert isinstance(mutate_arguments(json.dumps(value), random.Random(seed)), str)
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_requests_follow_from_seed_and_number(environment: str) -> None:
+    seeds = load_seeds(environment)
+    requests = [make_request(environment, seeds, 5, number) for number in range(40)]
+    assert requests == [make_request(environment, seeds, 5, number) for number in range(40)]
+    assert len({json.dumps(request, sort_keys=True) for request in requests}) > 35
+    assert requests[:20] != [make_request(environment, seeds, 6, number) for number in range(20)]
+
+
+def test_outputs_get_other_texts_shapes_and_calls() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "find", "arguments": '{"a": 1}'}
+    outputs = [mutate_output([call], random.Random(seed), ["x"]) for seed in range(200)]
+    assert any(output and output[0].get("arguments", "").count('"a"') == 2 for output in outputs)
+    assert any(output and output[0].get("name") not in ("find", None) for output in outputs)
+    assert any(len(output) != 1 for output in outputs)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        *((1, 1.0, True), (True, 1, False), (False, None, False), (float("nan"), float("nan"), True), ("1", 1, False)),
+        *(([1, {"a": 2}], [1, {"a": 2.0}], True), ([1], [1, 2], False), ({"a": 1}, {"a": 1, "b": 2}, False)),
+        *((2**70, str(2**70), True), (2**70, str(2**70 + 1), False), ("", None, False)),
+    ],
+)
+def test_values_are_compared_as_json(one: Any, other: Any, same: object) -> None:
+    assert is_same(one, other) is same
+
+
+def test_fields_of_the_original_count_and_the_repeated_request_does_not() -> None:
+    original = [reply(reward=1.0, extracted_answer="A", response={"id": 1}, unit_tests_time_taken=1.0)]
+    assert find_differences(original, [reply(reward=1.0, extracted_answer="A", ours=1)]) == {}
+    assert find_differences(original, [reply(reward=0.0, extracted_answer="A")]) == {"reward": (1.0, 0.0)}
+    assert find_differences(original, [reply(reward=1.0)]) == {"extracted_answer": ("A", None)}
+    assert find_differences(original, [reply(422)])["status"] == (200, 422)
+
+
+def test_of_judges_calls_the_verdicts_are_compared() -> None:
+    original = [reply(reward=1.0, judge_evaluations=[{"verdict_label": "Y", "response": {"id": "a"}}])]
+    assert find_differences(original, [reply(reward=1.0, judge_evaluations=[{"verdict_label": "Y"}])]) == {}
+    assert "judge_evaluations" in find_differences(original, [reply(reward=1.0, judge_evaluations=[])])
+
+
+def test_what_the_original_refuses_is_not_compared() -> None:
+    assert compare(VERIFY, [reply(422)], [reply(reward=1)]).kind is Kind.REFUSED
+    assert compare(VERIFY, [], [reply(reward=1)]).kind is Kind.REFUSED
+    assert compare(VERIFY, [reply(reward=1)], [reply(422)]).kind is Kind.DIFFERENT
+
+
+async def test_a_difference_is_made_smaller_while_it_stays_the_same() -> None:
+    part = {"type": "output_text", "text": "a" * 30 + "!" + "b" * 50}
+    output = [{"type": "message", "content": [part]}, {"type": "reasoning"}]
+    request = {**VERIFY, "settings": {"x": 1}, "steps": [["/verify", {"response": {"output": output}}]]}
+
+    async def check(candidate: dict[str, Any]) -> Comparison:
+        differs = "!" in json.dumps(candidate)
+        return Comparison(Kind.DIFFERENT, {"reward": (0, 1)}) if differs else Comparison(Kind.EQUAL)
+
+    smallest = await minimise(request, "reward", check)
+    assert smallest["settings"] == {}
+    assert smallest["steps"][0][1]["response"]["output"] == [{"type": "message", "content": [{**part, "text": "!"}]}]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from(list(Kind)), max_size=20))
+def test_counts_add_up_and_survive_the_file(kinds: list[Kind]) -> None:
+    results = Results(seed=3)
+    for kind in kinds:
+        results.tally("mcqa").count(Comparison(kind, rule="r" if kind is Kind.BY_DESIGN else None))
+    tally = Results.model_validate_json(results.model_dump_json()).tally("mcqa")
+    assert tally.next == len(kinds) == tally.refused + tally.compared
+    assert tally.compared == tally.equal + sum(tally.by_design.values()) + tally.different
+
+
+def test_a_run_goes_on_where_its_file_ends(tmp_path: Path) -> None:
+    results = Results.load(tmp_path / "new.json")
+    results.tally("ruler").count(Comparison(Kind.EQUAL))
+    results.save(tmp_path / "new.json")
+    assert Results.load(tmp_path / "new.json").tally("ruler").next == 1
+
+
+def test_the_docs_count_what_is_left_after_a_replay() -> None:
+    results = Results(commit="c", cpu_s=90)
+    for _ in range(2):
+        results.tally("mcqa").count(Comparison(Kind.DIFFERENT))
+    left = Difference(environment="mcqa", number=1, signature="reward", request={}, fields={})
+    counts = json.loads(as_counts(results.model_copy(update={"differences": [left]})))
+    assert (counts["commit"], counts["cpu_minutes"]) == ("c", 1.5)
+    assert (counts["environments"]["mcqa"]["different"], counts["environments"]["mcqa"]["differing"]) == (2, 1)
+
+
+def test_a_judges_failure_here_is_deliberate() -> None:
+    request = {**VERIFY, "environment": "text_to_sql"}
+    comparison = compare(request, [reply(reward=0)], [reply(reward=0, _ng_failure_class="judge_failed")])
+    assert (comparison.kind, comparison.rule) == (Kind.BY_DESIGN, "a judge without a verdict is a failure")
+    failed = compare(VERIFY, [reply(reward=0)], [reply(reward=0, _ng_failure_class="verifier_failed")])
+    assert failed.kind is Kind.DIFFERENT
+
+
+def test_the_script_of_a_judge_starts_again_with_each_request() -> None:
+    script = Script()
+    for _ in range(2):
+        script.load(["a", "b"])
+        assert [script.answer({}) for _ in range(3)] == ["a", "b", "a"]
+    script.load({"Q?": "yes", "*": "no"})
+    assert [script.answer({"input": [{"role": "user", "content": text}]}) for text in ("Q?", "other")] == ["yes", "no"]
+    script.load({"x | y": "first"})
+    assert script.answer({"metadata": {"response_1": "x", "response_2": "y"}}) == "first"
