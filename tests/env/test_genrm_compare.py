@@ -16,7 +16,7 @@ from gymnast.builtin.resources_servers.genrm_compare.scores import Scores, find_
 from gymnast.builtin.resources_servers.genrm_compare.settings import GenRMCompareSettings
 from gymnast.builtin.resources_servers.genrm_compare.texts import NO_ANSWER, answer_for_judge, reasoning_of
 from gymnast.builtin.resources_servers.genrm_compare.word_judge import answer as word_judge
-from gymnast.builtin.responses_api_models.genrm_model.app import add_responses
+from gymnast.builtin.responses_api_models.genrm_model.comparing_model import add_responses
 from gymnast.wire.calls import Scope
 from gymnast.wire.progress import AttemptProgress
 from tests.helpers.commands import Outcome

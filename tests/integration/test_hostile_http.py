@@ -13,7 +13,8 @@ import pytest
 from gymnast.runtime import listener
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.listening_ports import reserve_port
-from gymnast.wire.asgi import AccessGuard, AllowedHosts, BodyTooLarge, read_body
+from gymnast.wire.allowed_hosts import AllowedHosts
+from gymnast.wire.asgi import AccessGuard, BodyTooLarge, read_body
 from gymnast.wire.http_client import HttpClient, parse_target
 from gymnast.wire.http_connection import ReplyTooLargeError
 

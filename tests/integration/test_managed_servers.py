@@ -18,9 +18,8 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from gymnast.builtin.responses_api_models.local_vllm_model.app import (
-    LocalVLLMModel,
-    LocalVLLMModelSettings,
+from gymnast.builtin.responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelSettings
+from gymnast.builtin.responses_api_models.local_vllm_model.serve_command import (
     custom_command,
     environment,
     option,

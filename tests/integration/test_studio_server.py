@@ -28,10 +28,11 @@ from gymnast.store.lock import RunLock
 from gymnast.store.manifest import write_manifest
 from gymnast.store.paths import RunPaths
 from gymnast.studio.access import Access
-from gymnast.studio.export import bundle_modules, export_site
+from gymnast.studio.export import export_site
 from gymnast.studio.library import Library
 from gymnast.studio.pages import tasks
 from gymnast.studio.runs import RunFolders
+from gymnast.studio.script_bundle import bundle_modules
 from gymnast.studio.server import StudioApp
 from tests.helpers.chunked_runs import small_run
 from tests.helpers.report_runs import failed, grid, hostile_records, record, write_run

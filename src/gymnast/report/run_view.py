@@ -1,7 +1,6 @@
 """A run as the report shows it: loaded through `profile`, so its numbers match those of `gymnast profile`.
 
 What cannot be known is not guessed: without materialized inputs, missing rollouts are unknown.
-Rollouts that a filter by labels leaves out are as if they had not been requested.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from gymnast.profile.pass_at_k import pass_curve
 from gymnast.profile.plan_index import PlanIndex, read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.run_profile import LoadedRun
+from gymnast.report.label_selection import Selection
 from gymnast.report.run_setup import read_setup
-from gymnast.report.scales import format_count
 from gymnast.report.tasks import TOKEN_FIELDS, first_column, is_binary, summarise_tasks
 from gymnast.store.labels import LabelFilter, Labels, read_labels
 from gymnast.store.manifest import read_manifest
@@ -32,12 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from gymnast.profile.groups import Groups
     from gymnast.profile.headline import Headline
     from gymnast.profile.intervals import Estimate
-    from gymnast.profile.table import Floats, Ints, RolloutTable
+    from gymnast.profile.table import Floats, RolloutTable
     from gymnast.report.run_setup import RunSetup
     from gymnast.report.tasks import Tasks
     from gymnast.store.manifest import Manifest
@@ -190,35 +187,3 @@ def _names(outputs: Sequence[Path]) -> list[str]:
     if len(set(stems)) == len(stems):
         return stems
     return [f"{path.resolve().parent.name}/{path.stem}" for path in outputs]
-
-
-@dataclass(slots=True)
-class Selection:
-    """A filter with the labels of one run."""
-
-    by_label: LabelFilter
-    labels: Labels
-    left_out: int = 0
-    """Records that labels left out."""
-
-    def accepts(self, packed: int) -> bool:
-        return not self.by_label or self.by_label.accepts(self.labels, packed >> 32, packed & 0xFFFFFFFF)
-
-    def of_table(self, table: RolloutTable) -> RolloutTable:
-        if not self.by_label:
-            return table
-        rows = self._rows(table.packed)
-        self.left_out = len(table) - len(rows)
-        return table.select(rows)
-
-    def of_plan(self, plan: PlanIndex) -> PlanIndex:
-        return replace(plan, packed=plan.packed[self._rows(plan.packed)]) if self.by_label else plan
-
-    def note(self) -> str | None:
-        """What the numbers leave out, for readers."""
-        if not self.by_label:
-            return None
-        return f"Labels choose {self.by_label.describe()}; {format_count(self.left_out)} records are left out."
-
-    def _rows(self, packed: Ints) -> NDArray[np.int64]:
-        return np.flatnonzero(np.fromiter(map(self.accepts, packed.tolist()), np.bool_, len(packed)))

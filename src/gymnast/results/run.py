@@ -1,7 +1,6 @@
 """`gymnast.load`: a run as an object, whether it is complete, still being written, or in chunks.
 
 Opening reads nothing. Records, failures and inputs are read lazily; the figures are computed once, on first use.
-In notebooks, the figures are shown as a table.
 """
 
 from __future__ import annotations
@@ -9,35 +8,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import orjson
 
-from gymnast.errors import DataError, NotFoundError, suggest
+from gymnast.errors import NotFoundError, suggest
 from gymnast.profile.alignment import align
-from gymnast.profile.failures import decode_failure, read_failures
+from gymnast.profile.failures import read_failures
 from gymnast.profile.groups import by_task
 from gymnast.profile.plan_index import PlanIndex, read_plan
 from gymnast.profile.reading import read_rollouts
 from gymnast.profile.run_profile import LoadedRun
-from gymnast.report.markup import join_markup, tag
 from gymnast.results.columns import EMPTY, read_columns
 from gymnast.results.frames import ArrowTable, to_pandas, to_polars
-from gymnast.rollouts.record import Record
+from gymnast.results.records import (
+    Lines,
+    decode_failed_attempt,
+    decode_rollout,
+    decode_row,
+)
+from gymnast.results.summary_html import summary_html
 from gymnast.store.complete_records import complete_records
-from gymnast.store.keys import key_of_line
-from gymnast.store.lines import numbered_lines
 from gymnast.store.paths import RunPaths
 from gymnast.types.task import TASK_INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from gymnast.profile.headline import AgentHeadline, Headline
+    from gymnast.profile.headline import Headline
     from gymnast.profile.intervals import Estimate
     from gymnast.profile.table import RolloutTable
-    from gymnast.report.markup import Child, Markup
+    from gymnast.rollouts.record import Record
     from gymnast.types.json import JsonObject
 
 FrameName = Literal["rollouts", "tasks", "failures", "inputs"]
@@ -202,90 +203,3 @@ def _task_table(built: ArrowTable, tasks: Sequence[Task], columns: Sequence[str]
     for name in columns or attributes:
         built.add(name, [getattr(task, attributes[name]) for task in tasks])
     return built.build(columns or list(attributes))
-
-
-def summary_html(name: str, summary: Headline) -> str:
-    """The table of a run's agents, with its counts as the caption."""
-    max_k = max((agent.pass_at[-1][0] for agent in summary.agents if agent.pass_at), default=1)
-    headings = ["agent", "tasks", "rollouts", "mean reward", *([f"pass@{max_k}"] if max_k > 1 else [])]
-    rows = [_cells(agent, max_k) for agent in summary.agents]
-    return str(
-        tag(
-            "table",
-            tag("caption", tag("b", name), f" — {describe_counts(summary)}"),
-            tag("thead", _row("th", headings)),
-            tag("tbody", join_markup(_row("td", row) for row in rows)),
-        )
-    )
-
-
-def describe_counts(summary: Headline) -> str:
-    """`30 of 32 rollouts scored, 8 tasks; without a score: 1 × model_timeout, 1 missing`."""
-    text = f"{summary.scored:,} of {summary.requested:,} rollouts scored, {summary.tasks:,} tasks"
-    without = [f"{count:,} × {kind}" for kind, count in summary.failed.items()]
-    without += [f"{summary.missing:,} missing"] if summary.missing else []
-    text += f"; without a score: {', '.join(without)}" if without else ""
-    return text + (f"; {summary.excluded:,} excluded" if summary.excluded else "")
-
-
-def format_estimate(estimate: Estimate) -> str:
-    """`0.420 [0.315, 0.525]`, or only the value if there is no interval."""
-    if estimate.n == 0:
-        return "–"
-    interval = f" [{estimate.low:.3f}, {estimate.high:.3f}]" if estimate.method != "none" else ""
-    return f"{estimate.value:.3f}{interval}"
-
-
-def _cells(agent: AgentHeadline, max_k: int) -> list[str]:
-    passes = dict(agent.pass_at)
-    cells = [agent.agent or "–", f"{agent.tasks:,}", f"{agent.rollouts:,}", format_estimate(agent.mean_reward)]
-    return [*cells, format_estimate(passes[max_k]) if max_k in passes else "–"] if max_k > 1 else cells
-
-
-def _row(cell: str, texts: Iterable[Child]) -> Markup:
-    return tag("tr", join_markup(tag(cell, text) for text in texts))
-
-
-Item = TypeVar("Item")
-
-
-@dataclass(frozen=True, slots=True)
-class Lines(Generic[Item]):
-    """The items of a JSONL file. Each iteration reads the file again, line by line; nothing is kept in memory."""
-
-    path: Path
-    _decode: Callable[[bytes, str], Item]
-
-    def __iter__(self) -> Iterator[Item]:
-        records = complete_records(self.path)
-        for number, line in numbered_lines(records) if records.exists() else ():
-            if line and not line.isspace():
-                yield self._decode(line, f"{self.path} line {number}")
-
-    def __repr__(self) -> str:
-        return f"<the lines of {self.path}>"
-
-
-def decode_rollout(line: bytes, where: str) -> Record:
-    """A scored record."""
-    key = key_of_line(line)
-    if key is None:
-        raise DataError("not a record: it has no task and rollout index", where=where)
-    return Record(key, line)
-
-
-def decode_failed_attempt(line: bytes, where: str) -> Record:
-    """The record of a failed attempt."""
-    failure = decode_failure(line, where)
-    return Record(failure.key, line, failure.kind)
-
-
-def decode_row(line: bytes, where: str) -> JsonObject:
-    """Any row."""
-    try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg} at column {error.colno}", where=where) from error
-    if not isinstance(row, dict):
-        raise DataError("the row is not a JSON object", where=where)
-    return row

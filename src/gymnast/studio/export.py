@@ -3,8 +3,6 @@
 Browsers load neither modules nor JSON from disk: the application is one script, and each piece of data is one, too.
 
 The most informative transcripts are included, up to a limit; the site says what was left out.
-Joining the modules understands what they use, and refuses anything else: named imports of each other, and exported
-declarations.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,11 +31,12 @@ from gymnast.studio.pages.tasks import describe_tasks, task_table
 from gymnast.studio.query import Query
 from gymnast.studio.rollout_page import describe_rows
 from gymnast.studio.runs import RunFolders, read_curve
+from gymnast.studio.script_bundle import bundle_modules
 from gymnast.studio.web_files import WebFiles
 from gymnast.types.encoding import encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gymnast.studio.library import Entry
@@ -217,28 +215,3 @@ def _write_comparisons(site: Site, entries: Sequence[Entry]) -> None:
                     site.write_data(f"{first}/compare-{second}", compare_page([a, b], params))
                 except GymnastError:
                     continue  # they have no task in common
-
-
-_IMPORT: Final = re.compile(r'^import \{([\w$,\s]*)\} from "\./(\w+\.js)";\n', re.MULTILINE)
-_EXPORT: Final = re.compile(r"^export (?=(?:async function|function|class|const) (\w+))", re.MULTILINE)
-_LEFT: Final = re.compile(r"^\s*(?:import|export)\b.*", re.MULTILINE)
-
-
-def bundle_modules(modules: Mapping[str, str]) -> str:
-    """The modules in the order in which they need each other, each in a function of its own."""
-    needs = {name: {match[2] for match in _IMPORT.finditer(text)} for name, text in modules.items()}
-    ordered = [_wrap(name, modules[name]) for name in TopologicalSorter(needs).static_order()]
-    return "\n".join(('"use strict";', "const studioModules = {};", *ordered))
-
-
-def _wrap(name: str, text: str) -> str:
-    imports = "".join(
-        f'const {{{", ".join(match[1].split(",")).strip()}}} = studioModules["{match[2]}"];\n'
-        for match in _IMPORT.finditer(text)
-    )
-    body = _EXPORT.sub("", _IMPORT.sub("", text))
-    left = _LEFT.search(body)
-    if left is not None:
-        raise ValueError(f"{name}: cannot bundle '{left[0].strip()}'")
-    exports = ", ".join(match[1] for match in _EXPORT.finditer(text))
-    return f'studioModules["{name}"] = (() => {{\n{imports}{body}\nreturn {{ {exports} }};\n}})();'

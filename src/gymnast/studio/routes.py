@@ -1,7 +1,4 @@
-"""The routes of the JSON API: what each address answers. Checks of who asks are the server's.
-
-Runs are steered from their pages: collections as `gymnast ctl` does, workers as `gymnast cancel` does.
-"""
+"""The routes of the JSON API: what each address answers. Checks of who asks are the server's."""
 
 from __future__ import annotations
 
@@ -13,18 +10,14 @@ from urllib.parse import quote
 import msgspec
 
 from gymnast import __version__
-from gymnast.errors import UserError
-from gymnast.executors.worker_jobs import cancel_run
-from gymnast.rollouts.control import send_request
 from gymnast.store.annotations import LABELS, annotations_path, append_annotation, make_annotation
-from gymnast.store.chunk_layout import ChunkLayout
 from gymnast.studio.download import FORMATS, make_download
-from gymnast.studio.library import is_chunked
 from gymnast.studio.pages import columns, comparison, diagnosis, plots, rollouts, run, tasks
 from gymnast.studio.query import last_of, parse_count, parse_query
 from gymnast.studio.requests import Refusal, Reply
 from gymnast.studio.rollout_page import MAX_RAW
 from gymnast.studio.runs import read_curve
+from gymnast.studio.steering import CANCEL_WORKERS, COMMANDS, steer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,28 +197,3 @@ def _run_of(body: Any) -> str:
     if not isinstance(run, str):
         raise Refusal(400, "expected a run")
     return run
-
-
-COMMANDS: Final = frozenset({"pause", "resume", "drain", "stop", "cancel", "set"})
-CANCEL_WORKERS: Final = "cancel_workers"
-
-
-async def steer(entry: Entry, command: str, argument: str | None) -> str:
-    """Execute a command on a run and return what to show. For workers, `argument` is a job, or None for all."""
-    if command == CANCEL_WORKERS:
-        return await asyncio.to_thread(_cancel_workers, entry, argument)
-    if is_chunked(entry) and not entry.found.paths.socket.exists():
-        raise UserError(
-            "workers collect this run, and only cancelling reaches them", next="cancel them on its page of workers"
-        )
-    return str(await send_request(entry.found.paths.socket, {"command": command, "argument": argument}))
-
-
-def _cancel_workers(entry: Entry, job: str | None) -> str:
-    if not is_chunked(entry):
-        raise UserError("no workers collect this run", next="drain or stop it instead")
-    cancelled = cancel_run(ChunkLayout.of(entry.found.paths), (job,) if job is not None else ())
-    jobs = [view.job for _, views in cancelled for view in views]
-    if not jobs:
-        return "no worker is waiting or running"
-    return f"cancelled {len(jobs)} {'worker' if len(jobs) == 1 else 'workers'}: they hand back what they hold"

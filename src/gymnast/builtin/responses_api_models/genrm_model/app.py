@@ -6,35 +6,13 @@ The request's metadata has `response_1`, `response_2` and optionally `principle`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from gymnast.builtin.responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelSettings
 from gymnast.builtin.responses_api_models.vllm_model.app import VLLMModel
-from gymnast.kit import JsonObject, ModelCall, Settings
+from gymnast.kit import Settings
 
-_PRINCIPLE: Final = "principle"
-_ROLES: Final = (_PRINCIPLE, "response_1", "response_2")
-
-
-class ComparingModel(VLLMModel):
-    """A vllm_model that turns metadata into messages."""
-
-    supports_principle = True
-
-    async def _chat(self, body: JsonObject, call: ModelCall) -> JsonObject:
-        return await super()._chat(add_responses(body, supports_principle=self.supports_principle), call)
-
-
-def add_responses(body: JsonObject, *, supports_principle: bool) -> JsonObject:
-    """A chat body with the principle and the two responses as messages instead of metadata."""
-    metadata = body.get("metadata") or {}
-    given = [(role, metadata[role]) for role in _ROLES if metadata.get(role) is not None]
-    added = [
-        {"role": role, "content": text} for role, text in given if role != _PRINCIPLE or (text and supports_principle)
-    ]
-    others = {name: value for name, value in metadata.items() if name not in _ROLES}
-    kept = {name: value for name, value in body.items() if name != "metadata"}
-    return {**kept, **({"metadata": others} if others else {}), "messages": [*body["messages"], *added]}
+from .comparing_model import ComparingModel
 
 
 class GenRMModelSettings(LocalVLLMModelSettings):

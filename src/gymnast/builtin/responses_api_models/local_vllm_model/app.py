@@ -6,14 +6,13 @@ this is an ordinary vllm_model.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
@@ -21,11 +20,8 @@ from gymnast.builtin.responses_api_models.vllm_model.app import VLLMModel, VLLMM
 from gymnast.kit import HttpError, JsonObject, ManagedServerSpec, Reply, Request, ServerContext, StartError
 
 from .delegate import Delegate
+from .serve_command import RAY_VARIABLE, RESERVED, custom_command, environment, served_name, vllm_command
 from .server_group import ServerGroup
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 Variables = dict[str, str | int | float | bool]
 
@@ -199,60 +195,3 @@ def _with_own_tokenizer(settings: LocalVLLMModelSettings) -> LocalVLLMModelSetti
     if is_wanted and (Path(settings.model) / "tokenizer.json").is_file():
         return settings.model_copy(update={"tokenizer": settings.model})
     return settings
-
-
-RESERVED: Final = frozenset({"host", "port", "model", "model_tag", "api_key", "uds", "api_server_count"})
-"""Arguments of `vllm serve` that the model server sets, or does not support."""
-RAY_VARIABLE: Final = "VLLM_RAY_DP_PACK_STRATEGY"
-"""Used by other launchers to place vLLM in Ray; not used here."""
-
-
-def vllm_command(executable: str, model: str, host: str, port: int, kwargs: Mapping[str, Any]) -> list[str]:
-    """`vllm serve MODEL` with `kwargs` as its options."""
-    options = [word for name, value in kwargs.items() for word in option(name, value)]
-    return [executable, "serve", model, "--host", host, "--port", str(port), *options]
-
-
-def option(name: str, value: Any) -> list[str]:
-    """An option as words: flags for true and false, JSON for objects, several words for a list, nothing for null."""
-    flag = name.replace("_", "-")
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        return [f"--{flag}" if value else f"--no-{flag}"]
-    if isinstance(value, list):
-        return [f"--{flag}", *(_word(entry) for entry in value)]
-    return [f"--{flag}", _word(value)]
-
-
-def _word(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict | list) else str(value)
-
-
-def custom_command(words: Sequence[str], model: str, host: str, port: int) -> list[str]:
-    """A custom command. Only these three names are placeholders; other braces stay."""
-    placeholders = {"{host}": host, "{port}": str(port), "{model}": model}
-    return [_fill(word, placeholders) for word in words]
-
-
-def _fill(word: str, placeholders: Mapping[str, str]) -> str:
-    for placeholder, value in placeholders.items():
-        word = word.replace(placeholder, value)
-    return word
-
-
-def environment(variables: Mapping[str, Any], replica: Mapping[str, Any]) -> dict[str, str]:
-    """Environment variables as text; those of the replica take precedence."""
-    merged = {name: value for name, value in {**variables, **replica}.items() if name != RAY_VARIABLE}
-    return {name: _text(value) for name, value in merged.items()}
-
-
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def served_name(model: str, kwargs: Mapping[str, Any]) -> str:
-    """The name under which vLLM serves the model."""
-    served = kwargs.get("served_model_name")
-    names = served if isinstance(served, list) else [served] if served else []
-    return model if model in names or not names else str(names[0])
