@@ -335,6 +335,51 @@ def test_rows_that_parquet_cannot_hold_leave_no_file_and_no_thread(tmp_path: Pat
     assert threading.active_count() == before
 
 
+ODD_TEXTS = (
+    'find "-----BEGIN PRIVATE KEY-----" in the file',
+    "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n",
+    "sk-abc123DEF456ghi789jkl0",
+    "ünïcödé 漢字 🙂 \u2028 \x00 \x01",
+    "https://me:hunter22@host/x",
+    "",
+)
+
+
+def test_parquet_has_the_same_content_as_jsonl(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    outputs: list[Any] = [*ODD_TEXTS, {"price": 1.5}, None, 3, [{"type": "input_text", "text": "a"}]]
+    records = [
+        rollout(number, prompt=f"do {number}", output=[thinks(text), calls("buy", {"what": text}), output, says(text)])
+        for number, text in enumerate(ODD_TEXTS)
+        for output in [returns(outputs[number])]
+    ]
+    records += [
+        rollout(100 + number, output=[calls("buy", {}), returns(value), says("done")])
+        for number, value in enumerate(outputs)
+    ]
+    run = write_run(tmp_path / "r", records)
+    as_text = export(run, tmp_path / "a", "sft", target="axolotl")
+    as_columns = export(run, tmp_path / "b", "sft", target="axolotl", files="parquet")
+    read = parquet.read_table(tmp_path / "b" / "train.parquet").to_pylist()
+    assert [_without_nulls(row["messages"]) for row in read] == [row["messages"] for row in rows(tmp_path / "a")]
+    assert as_columns.manifest["counts"] == as_text.manifest["counts"]
+    assert as_text.manifest["counts"]["secrets_masked"] > 0
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_nulls(child) for child in value]
+    if isinstance(value, dict):
+        return {name: _without_nulls(child) for name, child in value.items() if child is not None}
+    return value
+
+
+def test_a_quoted_header_of_a_private_key_leaves_the_row_valid(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", [rollout(0, output=[says(ODD_TEXTS[0])])])
+    export(run, tmp_path / "o")
+    assert rows(tmp_path / "o")[0]["messages"][-1]["content"] == ODD_TEXTS[0]
+
+
 def test_a_task_with_several_prompts_stays_in_one_split(tmp_path: Path) -> None:
     run = write_run(tmp_path / "r", [rollout(t, n, prompt=f"{t + n}") for t in range(0, 30, 2) for n in range(3)])
     export(run, tmp_path / "o", splits={"a": 0.5, "b": 0.5})  # every task shares a prompt with the next
