@@ -10,6 +10,7 @@ import pytest
 from gymnast.doctor.examine import examine, find_target
 from gymnast.doctor.log_lines import Level, hints_at_failure, level_of, reports_failure
 from gymnast.doctor.system_errors import classify
+from gymnast.doctor.transcripts import Rollout, contains_expected
 
 FRAMES = 'Traceback (most recent call last):\n  File "/srv/mill/grind.py", line 9, in grind\n    sieve(bags)\n'
 
@@ -162,3 +163,23 @@ def test_progress_that_was_overwritten_hides_nothing_and_keeps_line_numbers(tmp_
 def test_a_last_line_that_others_equal_does_not_break_off(tmp_path: Path) -> None:
     log = "".join(f"9:{number}|mill|ground a bag of rye\r\n" for number in range(30))
     assert report(tmp_path, log + "9:31|mill|ground a bag of rye").findings == ()
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("so <answer> 7 </answer>\n", True),
+        ("7 </b> </a>", True),
+        ("7 </b> apples", False),
+        (" " * 1_000_000, False),  # a search that tries every blank anew would not end
+        ("</a>" * 250_000 + "x", False),
+    ],
+    ids=["tag", "tags", "words", "blanks", "only tags"],
+)
+def test_an_answer_before_closing_tags_is_the_last_word(text: str, *, expected: bool) -> None:
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    record = {"response": {"output": [message]}, "expected_answer": "7"}
+    assert contains_expected(Rollout(record, None)) is expected

@@ -192,7 +192,7 @@ def is_empty(rollout: Rollout) -> bool:
     return not rollout.text.strip() and not rollout.has_calls
 
 
-_CLOSING_TAGS: Final = re.compile(r"(?:\s*</\w+>)+\s*$")
+_CLOSING_TAG: Final = re.compile(r"</\w+>")
 
 
 def contains_expected(rollout: Rollout) -> bool:
@@ -200,7 +200,7 @@ def contains_expected(rollout: Rollout) -> bool:
     expected = rollout.expected
     if isinstance(expected, (dict, list, bool)) or expected is None:
         return False
-    value, words = str(expected).strip(), re.findall(r"[+-]?\w[\w.+-]*", _CLOSING_TAGS.sub("", rollout.text))
+    value, words = str(expected).strip(), re.findall(r"[+-]?\w[\w.+-]*", _CLOSING_TAG.sub(" ", rollout.text))
     last = words[-1].rstrip(".") if words else ""
     if last.casefold() == value.casefold():
         return True
