@@ -219,18 +219,25 @@ def _is_output(message: JsonObject) -> bool:
     if message.get("role", "assistant") != "assistant" or isinstance(content, str):
         return False
     parts = content if isinstance(content, list) else []
-    has_input = bool(parts) and all(isinstance(part, dict) and part.get("type") in _INPUT_TYPES for part in parts)
+    has_input = bool(parts) and all(map(_is_input_part, parts))
     return not (has_input or (content == [] and "id" not in message))
+
+
+def _is_input_part(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return isinstance(kind, str) and kind in _INPUT_TYPES
 
 
 def _item_tag(value: Any) -> str | None:
     if not isinstance(value, dict):
         return None
     kind = value.get("type", "message")
+    if not isinstance(kind, str):
+        return None
     if kind == "message":
         return "output_message" if _is_output(value) else "easy_message"
     if kind in {"function_call", "function_call_output", "reasoning"}:
-        return str(kind)
+        return kind
     return "hosted" if kind in HOSTED_ITEM_TYPES else None
 
 

@@ -232,9 +232,11 @@ def with_extra_body(params: JsonObject, extra: JsonObject) -> JsonObject:
     """Add parameters without a name in create params, as the JSON text that model servers read."""
     if not extra:
         return params
-    metadata = dict(params.get("metadata") or {})
-    metadata["extra_body"] = orjson.dumps({**extra, **orjson.loads(metadata.get("extra_body", "{}"))}).decode()
-    return {**params, "metadata": metadata}
+    metadata = params.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise NotConvertible("'metadata' is not an object")
+    own = read_metadata_json(metadata, "extra_body")
+    return {**params, "metadata": {**metadata, "extra_body": orjson.dumps({**extra, **own}).decode()}}
 
 
 def read_metadata_json(metadata: Mapping[str, Any], key: str) -> JsonObject:
