@@ -7,6 +7,7 @@ judges are left out. Deliberate differences are rules with a name; docs/scoring.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +19,8 @@ _IGNORED: Final = frozenset(
     {"responses_create_params", "response", "unit_tests_time_taken", "verification_time", "verification_result"}
 )
 _MAX_INT: Final = 2**63
+_REFUSED_ROW: Final = re.compile("unknown task|more than a plain expression")
+_NAME: Final = re.compile(r"[^\W\d]")
 
 
 class Kind(StrEnum):
@@ -122,5 +125,26 @@ def _judge_failed(
     return any("judge" in str(ours) for name, (_, ours) in fields.items() if name.endswith(FAILURE_CLASS))
 
 
-RULES: dict[tuple[str, str], Rule] = {("*", "a judge without a verdict is a failure"): _judge_failed}
+def _row_is_refused(
+    _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
+) -> bool:
+    return any(reply["status"] == 422 and _REFUSED_ROW.search(str(reply["body"])) for reply in ours)
+
+
+def _answer_is_code(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], original: Replies, _ours: Replies
+) -> bool:
+    """The original evaluates answers to countdown tasks as Python, so that one may call functions."""
+    metadata, verdict = request["steps"][-1][1].get("metadata"), original[-1]["body"]
+    is_countdown = isinstance(metadata, dict) and metadata.get("source_dataset") == "countdown"
+    return (
+        is_countdown and fields.keys() <= {"reward", "score"} and bool(_NAME.search(str(verdict["extracted_answer"])))
+    )
+
+
+RULES: dict[tuple[str, str], Rule] = {
+    ("*", "a judge without a verdict is a failure"): _judge_failed,
+    ("reasoning_gym", "a row with an unknown task, or with more than arithmetic, is refused"): _row_is_refused,
+    ("reasoning_gym", "answers are not run as code"): _answer_is_code,
+}
 """By environment (`*` for all) and name."""

@@ -152,6 +152,28 @@ def test_a_judges_failure_here_is_deliberate() -> None:
     assert failed.kind is Kind.DIFFERENT
 
 
+@pytest.mark.parametrize(
+    ("task", "answer", "ours", "kind"),
+    [
+        ("sums", "3", {"status": 422, "body": {"detail": "unknown task 'sums'"}}, Kind.BY_DESIGN),
+        (
+            "countdown",
+            "len('abc')",
+            {"status": 200, "body": {"reward": 0.0, "extracted_answer": "len('abc')"}},
+            Kind.BY_DESIGN,
+        ),
+        ("countdown", "2+1", {"status": 200, "body": {"reward": 0.0, "extracted_answer": "2+1"}}, Kind.DIFFERENT),
+        ("chain_sum", "abc", {"status": 200, "body": {"reward": 0.0, "extracted_answer": "abc"}}, Kind.DIFFERENT),
+    ],
+    ids=["unknown task", "code", "arithmetic", "other task"],
+)
+def test_reasoning_gym_refuses_unknown_tasks_and_runs_no_answers(task: str, answer: str, ours: Any, kind: Kind) -> None:
+    row = {"metadata": {"source_dataset": task}}
+    original = [{"status": 200, "body": {"reward": 1.0, "extracted_answer": answer}}]
+    request = {"environment": "reasoning_gym", "steps": [["/verify", row]]}
+    assert compare(request, original, [ours]).kind is kind
+
+
 def test_the_script_of_a_judge_starts_again_with_each_request() -> None:
     script = Script()
     for _ in range(2):
