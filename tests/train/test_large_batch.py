@@ -13,8 +13,9 @@ BENCH = Path(__file__).parents[2] / "bench" / "train_batch.py"
 
 def _figures(*options: str) -> dict[str, Any]:
     """The bench asserts that as many samples as were asked for come and can be trained on."""
-    done = subprocess.run([sys.executable, str(BENCH), "--json", *options], capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
+    command = [sys.executable, str(BENCH), "--json", "--environment", "shop_lookup", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)["shop_lookup"]
     assert found["large"]["rollouts"] == 4096 * 16
     return found
 
