@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gymnast.builtin.resources_servers.swerl_gen import logs
-from gymnast.builtin.resources_servers.swerl_gen.app import SwerlGen, SwerlGenSettings
+from gymnast.builtin.resources_servers.swerl_gen.app import SwerlGen, SwerlGenSettings, SwerlGenTask
 from gymnast.builtin.resources_servers.swerl_gen.edits import extract_patch, find_edits, find_script
 from gymnast.builtin.resources_servers.swerl_gen.running import TestRun
 from gymnast.builtin.resources_servers.swerl_gen.sandbox_main import is_protected
@@ -330,6 +330,12 @@ async def test_rows_that_cannot_be_scored_are_refused(change: Callable[[Any], An
         reply = await subject.calls.call("env", "/verify", {**row, "response": response(said(FIX))})
         assert reply.status == 422
         assert message in str(reply.body)
+
+
+@pytest.mark.parametrize("name", [0, 7.5, False, ["a"]])
+def test_an_instance_may_have_any_id(name: Any) -> None:
+    instance = {**example_rows("swerl_gen")[0]["instance"], "instance_id": name}
+    assert SwerlGenTask.model_validate({"instance": instance}).instance["instance_id"] == name
 
 
 @sandboxed

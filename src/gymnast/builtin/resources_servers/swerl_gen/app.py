@@ -68,7 +68,7 @@ class SwerlGenTask(Task):
     @field_validator("instance")
     @classmethod
     def _is_complete(cls, value: dict[str, Any]) -> dict[str, Any]:
-        missing = [name for name in ("instance_id", "repo") if not isinstance(value.get(name), str)]
+        missing = [name for name in ("instance_id", "repo") if value.get(name) is None]
         if missing:
             raise ValueError(f"missing: {', '.join(missing)}")
         return value
