@@ -126,12 +126,12 @@ class ExecutorConformance(ABC):
         run.merge()
 
     def test_the_chunks_of_a_killed_worker_are_taken_over(self, tmp_path: Path, submitted: list[Submission]) -> None:
-        run = shared_run(tmp_path, tasks=60, chunk_rows=10, mean_s=0.2)
+        run = shared_run(tmp_path, tasks=60, chunk_rows=10, mean_s=0.2, held=True)
         submission = self.submit(run, submitted, 3)
-        self.wait_for_work(run)
         wait_until(lambda: len({holder.pid for holder in run.holders().values()}) > 1, "two holders")
         victim = next(iter(run.holders().values()))
         kill(victim.pid)
+        run.release()
         views = self.finished(submission)
         assert sorted(view.state.value for view in views) == ["completed", "completed", "failed"], views
         run.merge()

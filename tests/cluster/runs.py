@@ -29,6 +29,7 @@ from tests.helpers.jsonl import read_jsonl, write_jsonl
 
 STEADY = Path(__file__).parent / "steady"
 CONFIG = "responses_api_agents/steady_agent/configs/steady_agent.yaml"
+HOLD = "hold"
 LEASE_S = 3.0
 HEARTBEAT_S = 0.5
 
@@ -55,6 +56,10 @@ class SharedRun:
     @property
     def failed(self) -> int:
         return sum(self.repeats for task in range(self.tasks) if fails(task, self.failing))
+
+    def release(self) -> None:
+        """Let the rollouts of a run that is held end."""
+        (self.folder / HOLD).unlink()
 
     def wanted(self, count: int, **options: Any) -> WorkerRequest:
         return WorkerRequest(self.output, count, **options)
@@ -106,17 +111,21 @@ def shared_run(
     failing: int = 0,
     name: str = "x",
     speculates: bool = False,
+    held: bool = False,
 ) -> SharedRun:
-    """Plan a run whose rollouts take `mean_s` on average."""
+    """Plan a run whose rollouts take `mean_s` on average; with `held` none ends before `release`."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = compose(read_environ(), **_names(mean_s))
+    hold = folder / HOLD if held else None
+    if hold is not None:
+        hold.touch()
+    options = _names(mean_s, hold)
+    config = compose(read_environ(), **options)
     request = RunOptions(
         source=write_jsonl(folder / f"{name}_tasks.jsonl", list(_rows(tasks, failing))),
         output=folder / f"{name}.jsonl",
         plan=PlanOptions(agent="steady_agent", repeats=repeats),
         engine=EngineOptions(concurrency=concurrency),
     )
-    options = _names(mean_s)
     names = ConfigArguments(
         config_paths=tuple(options["config_paths"]),
         overrides=tuple(options["overrides"]),
@@ -135,10 +144,11 @@ def shared_run(
     return SharedRun(folder, plan_run(request, config, names, how), tasks, repeats, failing)
 
 
-def _names(mean_s: float) -> dict[str, Any]:
+def _names(mean_s: float, hold: Path | None = None) -> dict[str, Any]:
+    agent = "++steady_agent.responses_api_agents.steady_agent"
     return {
         "config_paths": [CONFIG],
-        "overrides": [f"++steady_agent.responses_api_agents.steady_agent.mean_s={mean_s}"],
+        "overrides": [f"{agent}.mean_s={mean_s}", *([f"{agent}.held_by={hold}"] if hold is not None else [])],
         "search_dirs": [STEADY],
     }
 

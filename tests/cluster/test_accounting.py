@@ -74,13 +74,14 @@ def test_elements_of_an_array_that_goes_on(forgetful: SlurmCluster, tmp_path: Pa
 
 def test_workers_of_a_submit_that_left_no_record(forgetful: SlurmCluster, tmp_path: Path) -> None:
     """Everything ended and was forgotten before anybody looked; one worker was killed."""
-    run = shared_run(tmp_path, tasks=30, chunk_rows=5, mean_s=0.2)
+    run = shared_run(tmp_path, tasks=30, chunk_rows=5, mean_s=0.2, held=True)
     executor = SlurmExecutor(SlurmOptions(site=parse_site({"partition": "cpu"}, name="test")))
     intents: list[Submission] = []
     submission = executor.submit(run.wanted(3), 1, intents.append)
     wait_until(lambda: len({holder.pid for holder in run.holders().values()}) == 3, "all at work")
     victim = next(iter(run.holders().values()))
     kill(victim.pid, signal.SIGKILL)
+    run.release()
     wait_for_all(executor, submission)
     wait_until(lambda: not remembered(forgetful, submission.jobs[0]), "forgotten")
     found = executor.find(intents[0])

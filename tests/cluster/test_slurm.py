@@ -89,10 +89,12 @@ def test_a_job_whose_time_is_up_hands_back_and_queues_itself_again(slurm: SlurmC
 
 def test_a_node_that_is_lost_takes_its_job_but_not_its_worker(slurm: SlurmCluster, tmp_path: Path) -> None:
     """Slurm gives the job up while the worker goes on writing: nothing is lost, nothing counts twice."""
-    run = shared_run(tmp_path, tasks=60, repeats=2, chunk_rows=10, mean_s=0.5)
+    run = shared_run(tmp_path, tasks=60, repeats=2, chunk_rows=10, mean_s=0.5, held=True)
     found = executor(extra_sbatch=["--exclusive"])  # a node each
     submission = found.submit(run.wanted(2), 1)
-    wait_until(lambda: run.scored() > 3 and len({h.job for h in run.holders().values()}) == 2, "both at work")
+    wait_until(lambda: len({holder.job for holder in run.holders().values()}) == 2, "both at work")
+    run.release()
+    wait_until(lambda: run.scored() > 3, "some scored")
     victim = found.states(submission)[0]
     assert victim.node is not None
     slurm.kill_node(victim.node)

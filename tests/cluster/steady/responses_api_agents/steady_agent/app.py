@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from gymnast.errors import CallError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 class SteadyAgentSettings(AgentSettings):
     mean_s: float = 0.05
     """How long a rollout takes on average."""
+    held_by: Path | None = None
+    """A file: while it exists, no rollout ends."""
 
 
 class SteadyAgent(Agent):
@@ -34,6 +37,8 @@ class SteadyAgent(Agent):
         key = f"{row[TASK_INDEX]}/{row[ROLLOUT_INDEX]}"
         chance = random.Random(key)
         await asyncio.sleep(chance.expovariate(1 / self.settings.mean_s))
+        while self.settings.held_by is not None and self.settings.held_by.exists():
+            await asyncio.sleep(0.1)
         if row.get("fails"):
             raise CallError(FailureDetail(FailureKind.AGENT_REJECTED, Stage.AGENT, f"{key} is a row that fails"))
         part = {"type": "output_text", "text": f"answer {key}", "annotations": []}
