@@ -20,7 +20,8 @@ _IGNORED: Final = frozenset(
 )
 _MAX_INT: Final = 2**63
 _REFUSED_ROW: Final = re.compile(
-    "unknown task|more than a plain expression|images do not run here|'expected_answer'.*should be a valid string"
+    "unknown task|more than a plain expression|images do not run here|missing: (?:instance_id|repo)"
+    "|'expected_answer'.*should be a valid string"
 )
 _NAME: Final = re.compile(r"[^\W\d]")
 
@@ -147,7 +148,10 @@ def _answer_is_code(
 RULES: dict[tuple[str, str], Rule] = {
     ("*", "a judge without a verdict is a failure"): _judge_failed,
     ("reasoning_gym", "a row with an unknown task, or with more than arithmetic, is refused"): _row_is_refused,
-    ("swerl_gen", "a repository that is only in an image is refused"): _row_is_refused,
+    (
+        "swerl_gen",
+        "a row without its instance, or with a repository that is only in an image, is refused",
+    ): _row_is_refused,
     ("example_multi_turn_gymnasium", "a row that fails in a later step is refused at once"): _row_is_refused,
     ("reasoning_gym", "answers are not run as code"): _answer_is_code,
 }
