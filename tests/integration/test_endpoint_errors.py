@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -101,7 +102,7 @@ async def test_a_redirect_is_told_with_where_it_leads(bench: Bench) -> None:
     assert detail.kind is FailureKind.MODEL_MISCONFIGURED
     assert "https://sso.example.com/login" in detail.message
     assert "302" in detail.message
-    assert "500" not in detail.message
+    assert not re.search(r"\b500\b", detail.message)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_jobs_are_submitted_from_their_own_folders(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert run_gym(["eval", "submit", "--config", "job.yaml"]) == 0
     assert capsys.readouterr().out.count("Slurm job 17") == 2
-    scripts = [Path(line) for line in (tmp_path / "sbatch.log").read_text().split()]
+    scripts = [Path(line) for line in (tmp_path / "sbatch.log").read_text().splitlines()]
     assert [path.parent.name for path in scripts] == ["aime24", "gpqa"]
     for path in scripts:
         assert path.read_text().startswith("#!/bin/bash")
