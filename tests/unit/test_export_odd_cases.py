@@ -136,6 +136,8 @@ def test_fields_of_authors_are_complete_whatever_other_records_have(tmp_path: Pa
         {"truncated": "no", "terminated": None},
         {},
         {"reward_note": {"a": {}}, "b": 0},
+        {"": 1, "a.b": 2, 'a "quoted"\nname\\': {"c": 3}},
+        {"a": 1},
     ]
     run = write_run(tmp_path / "r", [rollout(0, number, **fields) for number, fields in enumerate(own)])
     export(run, tmp_path / "o", "jsonl", **more)
@@ -392,10 +394,18 @@ VALUES = {"reward": 0.5, "agent": "a", "truncated": False, "level": 3, "tags": [
 TRUE = [
     "reward >= 0.5", "0 < reward < 1", "not truncated", "agent in ('a', 'b')", "agent not in ['b']", "level % 2 == 1",
     "-level < 0", "(level + 1) * 2 == 8", "'x' in tags", "len(tags) == 1", "missing is None", "missing == null",
-    "not missing > 1", "level / 0 == null", "lower('A') == agent", "true", "agent != 'b' or nothing > 1",
-    "truncated == False", "missing is not true", "abs(-2) == 2", "level == 3.0", "'é' == 'é'",
+    "not missing > 1", "level / 0 == null", "lower('A') == agent", "true or level", "agent != 'b' or nothing > 1",
+    "truncated == False", "missing is not true", "abs(-level) == 3", "level == 3.0", "agent != 'é'",
 ]  # fmt: skip
-FALSE = ["missing > 1", "missing < 1", "nothing == 1", "false", "agent == 'A'", "missing + 1 > 0", "1 in nothing"]
+FALSE = [
+    "missing > 1",
+    "missing < 1",
+    "nothing == 1",
+    "false and level",
+    "agent == 'A'",
+    "missing + 1 > 0",
+    "1 in nothing",
+]
 BAD = {
     "": "is empty", "reward >": "cannot be parsed", "reward = 1": "compare with ==", "a && b": "write and, or, not",
     "!truncated": "write and, or, not", "__import__('os')": "no function '__import__'", "reward.real()": "support",
@@ -403,6 +413,7 @@ BAD = {
     "f'{reward}'": "support", "print(1)": "available: len", "len(a, b)": "each with one argument", "x := 1": "parsed",
     "reward if 1 else 2": "support", "a" * 5000: "longer than", "(" * 500 + "1" + ")" * 500: "nested|parsed|parenth",
     "1; 2": "parsed", "'a'.join(tags)": "support", "b'x' == 1": "support", "reward == 1j": "support",
+    "true": "names no column", "'reward > 1'": "names no column", "1 > 2": "names no column",
 }  # fmt: skip
 
 
@@ -418,6 +429,13 @@ def test_what_is_not_an_expression_is_explained(text: str, message: str) -> None
     import re
 
     assert re.search(message, str(caught.value)), str(caught.value)
+
+
+def test_several_expressions_must_all_match() -> None:
+    assert parse_where("reward > 0", "level == 3").matches(VALUES)
+    assert not parse_where("reward > 0 or level > 3", "level > 3").matches(VALUES)
+    with pytest.raises(UserError, match="no column"):
+        parse_where("reward > 0", "1 > 2")
 
 
 @pytest.mark.parametrize("text", ["agent > 1", "tags < 3", "agent + 1 > 2", "len(level) > 1", "'x' in level"])
@@ -474,6 +492,11 @@ def test_combinations_that_no_reader_has(tmp_path: Path, more: dict[str, Any]) -
     with pytest.raises(UserError):
         export(write_run(tmp_path / "r", [rollout(0)]), tmp_path / "o", **more)
     assert not (tmp_path / "o").exists()
+
+
+def test_a_refusal_names_what_the_user_chose(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--format rl writes JSONL"):
+        export(write_run(tmp_path / "r", [rollout(0)]), tmp_path / "o", "rl", files="parquet")
 
 
 def test_a_run_without_its_plan_has_no_tasks_to_export(tmp_path: Path) -> None:

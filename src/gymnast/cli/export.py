@@ -29,8 +29,8 @@ For = Annotated[
     str | None, typer.Option("--for", help="Consumer of the dataset: trl, axolotl, nemo-rl or openai. [default: trl]")
 ]
 WhereOption = Annotated[
-    str | None,
-    typer.Option("--where", help="Only rollouts that match, e.g. 'reward >= 0.9 and not truncated'."),
+    list[str] | None,
+    typer.Option("--where", help="Only rollouts that match, e.g. 'reward >= 0.9 and not truncated'. Repeatable."),
 ]
 BestOf = Annotated[int | None, typer.Option("--best-of", min=1, help="Keep the N best rollouts of each task.")]
 OnePerTask = Annotated[bool, typer.Option("--one-per-task", help="Keep the best rollout of each task.")]
@@ -120,7 +120,7 @@ def command(
     ):
         _check_choice(option, value, known)
     filters = Filters(
-        where=parse_where(where) if where is not None else None,
+        where=parse_where(*where) if where else None,
         by_label=LabelFilter(tuple(label or ()), tuple(not_label or ())),
         include_truncated=include_truncated,
         include_masked=include_masked,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymnast.errors import DataError
+from gymnast.types.json import can_be_struct_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -105,7 +106,7 @@ class RecordBatches:
         for name, raw in fields.items():
             kind = self._field_type(name, bytes(memoryview(raw)[:1]))
             self.fields[name] = kind if self.fields.get(name, kind) == kind else msgspec.Raw
-        self._are_structs = all(map(_can_be_renamed_to, self.fields))
+        self._are_structs = all(map(can_be_struct_field, self.fields))
         self._decoder = self._struct_decoder() if self._are_structs else _FieldDecoder(self.fields, self._required)
 
     def _struct_decoder(self) -> msgspec.json.Decoder[Any]:
@@ -139,11 +140,6 @@ class _FieldDecoder:
             decoder.decode(fields[name]) if name in fields else msgspec.UNSET
             for name, decoder in self._decoders.items()
         )
-
-
-def _can_be_renamed_to(name: str) -> bool:
-    """Whether a field of a struct can have this name in JSON."""
-    return not any(character in '\\"' or character < " " for character in name)
 
 
 def _bad_record(reason: str, where: str) -> DataError:

@@ -14,8 +14,9 @@ import numpy as np
 
 from gymnast.report.transcript_items import decode_record
 from gymnast.studio.line_columns import Places, make_lines
-from gymnast.studio.record_structs import FIXED_FIELDS, SCALAR, as_kind, can_be_field, line_struct
+from gymnast.studio.record_structs import FIXED_FIELDS, SCALAR, as_kind, line_struct
 from gymnast.studio.text_signature import Signer
+from gymnast.types.json import can_be_struct_field
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -115,13 +116,13 @@ class LineReader:
             fields = _RAW_FIELDS.decode(line)
         except (ValueError, RecursionError):
             fields = {}
-        has_odd_names = not all(map(can_be_field, fields))
+        has_odd_names = not all(map(can_be_struct_field, fields))
         kinds = {name: bytes(memoryview(raw)[:1]) not in (b"{", b"[") for name, raw in fields.items()}
         return self._add_fields(kinds) and not has_odd_names
 
     def _add_fields(self, kinds: dict[str, bool]) -> bool:
         """Make a struct with these fields as well, each with whether it is a scalar. False if none is new."""
-        new = [name for name in kinds if name not in self._fields and can_be_field(name)]
+        new = [name for name in kinds if name not in self._fields and can_be_struct_field(name)]
         for name in new[: _MAX_KNOWN - len(self._fields)]:
             self._fields[name] = SCALAR if kinds[name] else msgspec.Raw
         if not new:

@@ -132,11 +132,6 @@ def line_struct(fields: dict[str, Any], *, forbid_unknown: bool) -> type[msgspec
     )
 
 
-def can_be_field(name: str) -> bool:
-    """Whether a field of a struct can have this name in JSON."""
-    return not any(character in '\\"' or character < " " for character in name)
-
-
 def as_kind(value: Any, kind: Any) -> Any:
     """A decoded value in the form that the struct of lines has."""
     if kind is Any or value is msgspec.UNSET or value is None:

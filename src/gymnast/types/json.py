@@ -6,3 +6,8 @@ from typing import Any, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
 Json: TypeAlias = JsonObject | list[Any] | str | int | float | bool | None
+
+
+def can_be_struct_field(name: str) -> bool:
+    """Whether a field of a msgspec struct can have this name in JSON."""
+    return not any(character in '\\"' or character < " " for character in name)

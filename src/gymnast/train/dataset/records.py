@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymnast.errors import DataError
+from gymnast.types.json import can_be_struct_field
 from gymnast.types.task import AGENT_REF, FAILURE_CLASS, FAILURE_TERMINAL, MASK, PARAMS, ROLLOUT_INDEX, TASK_INDEX
 from gymnast.types.truncation import truncation_of_episode, truncation_of_reason, truncation_of_types
 
@@ -174,7 +175,7 @@ class WholeRecordDecoder:
     def _learn(self, line: bytes) -> None:
         """Make a struct that has the fields of this line as well."""
         new = [name for name in decode_fields(line) if name not in _RECORD_NAMES and name not in self._names]
-        if not new or len(self._names) + len(new) > _MAX_FIELDS:
+        if not new or len(self._names) + len(new) > _MAX_FIELDS or not all(map(can_be_struct_field, new)):
             return
         self._names += new
         names = {f"field_{number}": name for number, name in enumerate(self._names)}

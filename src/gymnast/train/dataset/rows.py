@@ -38,12 +38,12 @@ class Layout:
             raise UserError(f"--for {self.target} does not read tasks", next="use --for trl or nemo-rl")
         if self.format == "kto" and self.target in {"openai", "nemo-rl"}:
             raise UserError(f"--for {self.target} does not train with KTO", next="use --for trl or axolotl")
+        if self.is_typed and self.format == "rl":
+            raise UserError("tasks have fields of any form: --format rl writes JSONL", next="leave out --files parquet")
         if self.is_typed and self.target in {"openai", "nemo-rl"} and self.format != "sft":
             raise UserError(f"--for {self.target} reads JSONL", next="leave out --files parquet")
         if self.is_typed and self.target == "openai":
             raise UserError("OpenAI's fine-tuning reads JSONL", next="leave out --files parquet")
-        if self.is_typed and self.format == "rl":
-            raise UserError("tasks have fields of any form: --format rl writes JSONL", next="leave out --files parquet")
 
     def style(self, reasoning: Reasoning | None) -> ChatStyle:
         """How messages are written. `reasoning` overrides the reader's default."""

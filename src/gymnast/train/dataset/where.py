@@ -59,8 +59,16 @@ class Where:
         return f"in this rollout {', '.join(kinds)}"
 
 
-def parse_where(text: str) -> Where:
-    """Compile an expression. Raises UserError that marks the part that is not supported."""
+def parse_where(*texts: str) -> Where:
+    """Compile expressions that must all match. Raises UserError that marks the part that is not supported."""
+    if len(texts) == 1:
+        return _parse(texts[0])
+    for text in texts:
+        _parse(text)  # an error is about the one that has it
+    return _parse(" and ".join(f"({text.strip()})" for text in texts))
+
+
+def _parse(text: str) -> Where:
     source = text.strip()
     if not source:
         raise UserError("--where is empty", next=_HINT)
@@ -77,6 +85,8 @@ def parse_where(text: str) -> Where:
         evaluate = compiler.compile(tree.body)
     except RecursionError as error:
         raise UserError("--where is too deeply nested", next="use fewer parentheses") from error
+    if not compiler.columns:
+        raise UserError("--where names no column", where=source, next=_HINT)
     return Where(source, tuple(dict.fromkeys(compiler.columns)), evaluate)
 
 
