@@ -145,6 +145,12 @@ def _answer_is_code(
     )
 
 
+def _reward_is_null(
+    _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    return all(name.endswith("reward") and theirs is None for name, (theirs, _) in fields.items())
+
+
 RULES: dict[tuple[str, str], Rule] = {
     ("*", "a judge without a verdict is a failure"): _judge_failed,
     ("reasoning_gym", "a row with an unknown task, or with more than arithmetic, is refused"): _row_is_refused,
@@ -154,5 +160,6 @@ RULES: dict[tuple[str, str], Rule] = {
     ): _row_is_refused,
     ("example_multi_turn_gymnasium", "a row that fails in a later step is refused at once"): _row_is_refused,
     ("reasoning_gym", "answers are not run as code"): _answer_is_code,
+    ("genrm_compare", "a score that is not finite counts as none"): _reward_is_null,
 }
 """By environment (`*` for all) and name."""
