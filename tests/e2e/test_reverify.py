@@ -188,7 +188,11 @@ def test_a_configured_split_is_collected(run: Run, tmp_path: Path) -> None:
     other = run("gymnast", "collect", *MCQA, "--split", "train", "-o", "y.jsonl")
     assert other.code == 2
     assert "no dataset of type 'train'" in other.err
-    assert "needs either an input file or a split" in run("gymnast", "collect", *MCQA, "-o", "y.jsonl").err
+    neither = run("gymnast", "collect", *MCQA, "-o", "y.jsonl").err
+    assert "needs either an input file or a split\n" in neither
+    assert "available: example" in neither
+    both = run("gymnast", "collect", *MCQA, "-o", "y.jsonl", "--split", "example", "--input", "x.jsonl")
+    assert "a split, not both" in both.err
 
 
 def test_the_e2e_command_serves_and_collects(run: Run, tmp_path: Path) -> None:

@@ -217,6 +217,12 @@ def test_a_collector_that_is_down_is_said_once_and_the_run_succeeds(
     assert "spans were not delivered" in outcome.err
 
 
+def test_a_share_without_a_collector_is_refused(tmp_path: Path, tasks: Path, script: Script, invoke: Run) -> None:
+    outcome = invoke("gymnast", "collect", *TOOLS, script("done"), *BASE, "--trace-sample", "0.5")
+    assert outcome.code == 2
+    assert "no effect without --trace" in outcome.err
+
+
 # --- the exporter alone ----------------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,7 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
     from gymnast.rollouts.tool_modes import offer_row_tools
     from gymnast.runtime.cell import read_token_form
     from gymnast.tracking.telemetry import open_telemetry
+    from gymnast.types.telemetry import DEFAULT_TRACE_SAMPLE
 
     config = offer_row_tools(config)
     fields = Fields(config)
@@ -114,7 +115,7 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         token_form=read_token_form(config, "items"),  # as readers of NeMo Gym's records expect
         read_fields=False,
     )
-    with open_telemetry(read_trackers(fields), None, 1.0, say) as telemetry:
+    with open_telemetry(read_trackers(fields), None, DEFAULT_TRACE_SAMPLE, say) as telemetry:
         return collect(
             options,
             config,

@@ -22,7 +22,7 @@ from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DE
 from gymnast.rollouts.row_fit import RowCheck
 from gymnast.rollouts.row_map import parse_map
 from gymnast.rollouts.run_fields import RunFields
-from gymnast.rollouts.splits import write_split
+from gymnast.rollouts.splits import configured_splits, write_split
 from gymnast.store.paths import RunPaths
 from gymnast.types.telemetry import TelemetryOptions
 from gymnast.types.truncation import TRUNCATED_POLICIES
@@ -242,7 +242,10 @@ def _resolve_source(
     config: Config | None, source: str | Path | None, split: str | None, output: Path, *, resume: bool
 ) -> Path:
     if (source is None) == (split is None):
-        raise UserError("a run needs either an input file or a split", next="pass --input FILE or --split TYPE")
+        known = configured_splits(config) if config is not None else []
+        available = f" (available: {', '.join(known)})" if known else ""
+        what = "a run needs either an input file or a split" + ("" if source is None else ", not both")
+        raise UserError(what, next=f"pass --input FILE or --split TYPE{available}")
     if split is not None:
         assert config is not None, "splits need a configuration"
         return write_split(config, split, RunPaths(output).split(split))

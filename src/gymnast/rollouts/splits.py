@@ -31,17 +31,18 @@ def write_split(config: Config, split: str, target: Path) -> Path:
         if dataset["type"] == split
     ]
     if not chosen:
-        types = sorted(
-            {str(dataset["type"]) for instance in config.instances.values() for dataset in instance.datasets}
-        )
-        raise NotFoundError(
-            f"no dataset of type '{split}' is configured", next=f"available: {', '.join(types) or 'none'}"
-        )
+        known = ", ".join(configured_splits(config)) or "none"
+        raise NotFoundError(f"no dataset of type '{split}' is configured", next=f"available: {known}")
     with atomic_output(target) as out:
         for instance, dataset in chosen:
             for line in _rows(config, instance, dataset):
                 out.write(line)
     return target
+
+
+def configured_splits(config: Config) -> list[str]:
+    """The splits that the configuration has datasets of."""
+    return sorted({str(dataset["type"]) for instance in config.instances.values() for dataset in instance.datasets})
 
 
 def _rows(config: Config, instance: Instance, dataset: Mapping[str, Any]) -> Iterator[bytes]:

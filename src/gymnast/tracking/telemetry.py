@@ -7,6 +7,9 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gymnast.errors import UserError
+from gymnast.types.telemetry import DEFAULT_TRACE_SAMPLE, TelemetryOptions
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
     from gymnast.tracking.choice import TrackerChoice
     from gymnast.tracking.run_tracking import RunTracking
     from gymnast.types.events import RunFinished
-    from gymnast.types.telemetry import TelemetryOptions
 
 
 @dataclass(slots=True)
@@ -47,8 +49,6 @@ class Telemetry:
 
 def check_telemetry(track: list[str] | None, trace: str | None, trace_sample: float) -> TelemetryOptions:
     """The options for workers that start later. Raises UserError for invalid ones."""
-    from gymnast.types.telemetry import TelemetryOptions
-
     if track:
         from gymnast.tracking.choice import parse_trackers
 
@@ -57,7 +57,15 @@ def check_telemetry(track: list[str] | None, trace: str | None, trace_sample: fl
         from gymnast.tracking.span_exporter import traces_url
 
         traces_url(trace)
+    _check_sample(trace, trace_sample)
     return TelemetryOptions(tuple(track or ()), trace, trace_sample)
+
+
+def _check_sample(trace: str | None, sample: float) -> None:
+    if trace is None and sample != DEFAULT_TRACE_SAMPLE:
+        raise UserError(
+            "--trace-sample has no effect without --trace", next="for example --trace http://localhost:4318"
+        )
 
 
 @contextmanager
@@ -70,6 +78,7 @@ def open_telemetry(
     worker: str | None = None,
 ) -> Iterator[Telemetry | None]:
     """What the options ask for; None without any. At the end, trackers and collectors get a bounded time."""
+    _check_sample(trace, trace_sample)
     choices: tuple[TrackerChoice, ...] = ()
     if track:
         from gymnast.tracking.choice import parse_trackers
