@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import yaml
 
 from gymnast.compat.gym_entry import run_gym
 from gymnast.compat.job_file import read_job_file
-from gymnast.compat.job_script import build_script, flat_words
+from gymnast.compat.job_script import build_script
+from gymnast.config.override_text import quote_override
 from gymnast.errors import UserError
 
 Said = pytest.CaptureFixture[str]
@@ -56,7 +58,7 @@ def test_a_script_starts_the_services_waits_for_them_and_runs_the_benchmark(valu
     assert "--container-image=vllm/vllm --output=logs/policy-1.log vllm serve org/model --port 8100" in start
     assert "for _i in $(seq 1 12); do" in lines
     assert any("curl -sf http://localhost:8100/health" in line for line in lines)
-    assert "    '+agent_name=a b'" in lines
+    assert shlex.split(next(line for line in lines if "agent_name" in line)) == ["+agent_name='a b'"]
     assert "    +responses_create_params.temperature=0.5" in lines
     assert "    +policy_base_url=http://localhost:8100/v1" in lines
     assert lines[-1].endswith('--container-image=python:3.12 --output=logs/driver.log "${GYM_CMD[@]}"')
@@ -78,13 +80,9 @@ def test_texts_with_quotes_reach_the_commands_as_they_are(values: dict[str, Any]
     environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(["bash"], input=text, text=True, capture_output=True, check=True, env=environ)
     assert done.stdout.splitlines() == [
-        odd, "eval", "prepare", f"+name={odd}",
-        odd, "eval", "run", "+output_jsonl_fpath=artifacts/rollouts.jsonl", f"+name={odd}",
+        odd, "eval", "prepare", f"+name={quote_override(odd)}",
+        odd, "eval", "run", "+output_jsonl_fpath=artifacts/rollouts.jsonl", f"+name={quote_override(odd)}",
     ]  # fmt: skip
-
-
-def test_settings_become_words() -> None:
-    assert flat_words({"a": {"b": 1, "c": [1, "x"]}, "d": True}) == ["+a.b=1", "+a.c=[1,x]", "+d=True"]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +92,7 @@ def test_settings_become_words() -> None:
         ("services.policy-1.number_of_instances", 0, "greater than or equal to 1"),
         ("services.policy-1.tensor_parallel_size", 16, "needs 16 GPUs"),
         ("services.policy-1.typo", 1, "Extra inputs"),
+        ("services.ray", {"type": "ray", "container": "ray", "health_check": {"path": "/"}}, "needs a port"),
         ("services.policy-1.container", "a\nb", "expected one line"),
         ("services.policy-1.env", {"A B": "x"}, "environment variable"),
         ("compute.second", {"type": "slurm", "account": "x"}, "expected one cluster"),

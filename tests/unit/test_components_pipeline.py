@@ -9,14 +9,10 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gymnast import UserError, nemo_gym_rollouts, run_cmd, wrap_arguments
 from gymnast.compat.nemo_skills.options import parse_sbatch_options
-from gymnast.compat.nemo_skills.seed_jobs import quote_override
 from gymnast.compat.nemo_skills.seeds import find_seeds, resolve_seeds, seed_output
-from gymnast.config.overrides import parse_overrides
 from gymnast.errors import DataError, NotFoundError
 from gymnast.profile.seeds import combine_seeds
 from gymnast.store.paths import RunPaths
@@ -279,12 +275,6 @@ def test_a_server_on_several_nodes_is_one_as_in_that_pipeline(tmp_path: Path) ->
     call: dict[str, Any] = {"config_paths": "a.yaml", "input_file": "x", "output_dir": str(tmp_path), "model": "m"}
     found = nemo_gym_rollouts(**call, server_type="vllm", server_gpus=8, server_nodes=2, dry_run=True)
     assert "--tensor-parallel-size 8 --pipeline-parallel-size 2" in found.scripts[0]
-
-
-@given(st.text(st.characters(min_codepoint=32, exclude_characters="{}"), min_size=1))
-def test_values_survive_the_grammar_of_overrides(text: str) -> None:
-    (parsed,) = parse_overrides([f"+key={quote_override(text)}"])
-    assert str(parsed.value) == text
 
 
 def test_further_options_of_sbatch() -> None:

@@ -102,6 +102,12 @@ class RayService(_Service):
 
     type: Literal["ray"]
 
+    @model_validator(mode="after")
+    def _has_port(self) -> Self:
+        if self.health_check is not None and self.health_check.port is None:
+            raise ValueError("the health_check of a Ray service needs a port")
+        return self
+
 
 Service = Annotated[VllmService | RayService, Field(discriminator="type")]
 

@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.compat.job_file import VllmService
+from gymnast.config.override_text import write_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -133,12 +134,11 @@ def _entry(job: JobFile, benchmark: BenchmarkRun) -> str:
 
 
 def flat_words(values: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Nested settings as `+key.path=value` words."""
+    """Nested settings as `+key.path=value` words, which give the same values when they are parsed."""
     words: list[str] = []
     for key, value in values.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             words += flat_words(value, f"{prefix}{key}.")
         else:
-            text = f"[{','.join(str(each) for each in value)}]" if isinstance(value, list) else value
-            words.append(f"+{prefix}{key}={text}")
+            words.append(f"+{prefix}{key}={write_value(value)}")
     return words

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gymnast.compat.nemo_skills.seeds import Seed, seed_output
+from gymnast.config.override_text import quote_override
 from gymnast.sidecars.component import Component, Container, Mount
 from gymnast.sidecars.policy_server import POLICY, make_server_component, parse_server_kind, served_model_name
 from gymnast.sidecars.sandbox import SANDBOX_ENVIRONMENT, make_sandbox_component
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 COLLECT: Final = "collect"
 KEY_VARIABLE: Final = "GYMNAST_POLICY_API_KEY"
-_UNQUOTED: Final = re.compile(r"[A-Za-z/][A-Za-z0-9/_.-]*")
-_LITERALS: Final = frozenset({"true", "false", "null", "nan", "inf"})
-_BEFORE_QUOTE: Final = re.compile(r"(\\*)('|$)")
 _DRAIN_S: Final = 300.0
 
 
@@ -98,11 +95,3 @@ def _collect_fields(request: RolloutsRequest, seed: Seed) -> Iterator[str]:
         yield f"++policy_api_key={DUMMY_KEY}"
     yield from request.serve_args
     yield from request.collect_args
-
-
-def quote_override(text: str) -> str:
-    """Quote a value for the grammar of overrides, whatever it contains."""
-    if _UNQUOTED.fullmatch(text) and text.lower() not in _LITERALS:
-        return text
-    # A backslash is special only before a quote and at the end.
-    return "'" + _BEFORE_QUOTE.sub(lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text) + "'"
