@@ -46,19 +46,36 @@ def policy(folder: Path, **options: Any) -> str:
     return str(path)
 
 
-def engine_processes() -> dict[str, psutil.Process]:
-    """The processes of vLLM below this one: the server that answers, and the one that computes."""
-    found: dict[str, psutil.Process] = {}
-    for process in psutil.Process().children(recursive=True):
-        words = " ".join(process.cmdline())
-        if "vllm serve" in words:
-            found.setdefault("server", process)
-        if "EngineCore" in words:
-            found["core"] = process
-    return found
+class Family:
+    """The processes below this one that were started since: not the servers that all tests share."""
+
+    def __init__(self) -> None:
+        self._others = {process.pid for process in psutil.Process().children(recursive=True)}
+
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes()]
+
+    def engine(self) -> dict[str, psutil.Process]:
+        """Those of vLLM: the server that answers, and the one that computes."""
+        found: dict[str, psutil.Process] = {}
+        for process in self._processes():
+            words = " ".join(process.cmdline())
+            if "vllm serve" in words:
+                found.setdefault("server", process)
+            if "EngineCore" in words:
+                found["core"] = process
+        return found
+
+    def _processes(self) -> list[psutil.Process]:
+        return [process for process in psutil.Process().children(recursive=True) if process.pid not in self._others]
 
 
-async def batch(collector: Collector, tokens: int, kill: str | None) -> tuple[int, Counter[str], float]:
+@pytest.fixture
+def family() -> Family:
+    return Family()
+
+
+async def batch(collector: Collector, tokens: int, victim: psutil.Process | None) -> tuple[int, Counter[str], float]:
     """A batch during which a process of vLLM is killed: how many were scored, what failed, how long it took."""
     failures: Counter[str] = Counter()
 
@@ -81,14 +98,16 @@ async def batch(collector: Collector, tokens: int, kill: str | None) -> tuple[in
     rows = (rows * ROLLOUTS)[:ROLLOUTS]
     began = time.monotonic()
     running = asyncio.create_task(run())
-    if kill is not None:
+    if victim is not None:
         await asyncio.sleep(1.5)
         assert not running.done()
-        engine_processes()[kill].send_signal(signal.SIGKILL)
+        victim.send_signal(signal.SIGKILL)
     return await running, failures, time.monotonic() - began
 
 
-async def test_a_killed_engine_costs_no_rollout(tmp_path: Path, http: HttpClient, figures: Callable[..., None]) -> None:
+async def test_a_killed_engine_costs_no_rollout(
+    tmp_path: Path, http: HttpClient, family: Family, figures: Callable[..., None]
+) -> None:
     began = time.monotonic()
     async with Collector(
         environments=["example_single_tool_call"], config_paths=[policy(tmp_path)], log_dir=tmp_path
@@ -96,22 +115,21 @@ async def test_a_killed_engine_costs_no_rollout(tmp_path: Path, http: HttpClient
         figures(seconds_to_start=round(time.monotonic() - began, 1))
         scored, failures, _ = await batch(collector, 16, None)
         assert (scored, failures) == (ROLLOUTS, Counter())
-        await _check_that_generate_is_refused(http)
+        await _check_that_generate_is_refused(http, family.engine()["server"])
         for victim in ("server", "core"):
-            scored, failures, took_s = await batch(collector, 400, victim)
+            scored, failures, took_s = await batch(collector, 400, family.engine()[victim])
             figures(killed=victim, scored=scored, failures=dict(failures), seconds=round(took_s, 1))
             assert scored == ROLLOUTS
             assert failures.total() > 0
             assert all(kind_named(kind).retryable for kind in failures)
             assert set(failures) <= {"instance_died", "model_unreachable", "model_error", "model_overloaded"}
-        pids = [process.pid for process in psutil.Process().children(recursive=True)]
+        pids = family.pids()
     await eventually(lambda: not [pid for pid in pids if psutil.pid_exists(pid)])
     assert "vllm" in (tmp_path / "policy_model.server0.log").read_text().lower()
 
 
-async def _check_that_generate_is_refused(http: HttpClient) -> None:
+async def _check_that_generate_is_refused(http: HttpClient, server: psutil.Process) -> None:
     """Without --enable-scale-out: the token backend finds out and asks for completions."""
-    server = engine_processes()["server"]
     port = next(found.laddr.port for found in server.net_connections("tcp") if found.status == psutil.CONN_LISTEN)
     asking = Asking(Model("tiny", f"http://127.0.0.1:{port}"), http)
     backend = asking.backend()
@@ -120,10 +138,10 @@ async def _check_that_generate_is_refused(http: HttpClient) -> None:
     assert backend.use_generate is False
 
 
-async def test_vllm_that_cannot_start_says_why(tmp_path: Path) -> None:
+async def test_vllm_that_cannot_start_says_why(tmp_path: Path, family: Family) -> None:
     config = policy(tmp_path, no_such_option=1)
     with pytest.raises(StartError, match="server 0 of policy_model ended while starting") as caught:
         async with Collector(environments=["example_single_tool_call"], config_paths=[config], log_dir=tmp_path):
             pass
     assert "--no-such-option" in str(caught.value)
-    assert not engine_processes()
+    assert not family.engine()
