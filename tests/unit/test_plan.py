@@ -52,6 +52,46 @@ def test_repeats_are_grouped_by_task_and_numbered(tmp_path: Path) -> None:
     )
 
 
+SOURCES = {"a": ("a",), "one": ("b",), "two": ("a", "b"), "none": ()}
+
+
+def by_source(folder: Path, source: str, **options: Any) -> list[str]:
+    rows, _ = plan(folder, [{**ROW, "task_source": source}], agent=None, task_agents=SOURCES, **options)
+    return [row["agent_ref"]["name"] for row in rows]
+
+
+def test_rows_with_a_task_source_go_to_the_agent_that_uses_it(tmp_path: Path) -> None:
+    assert by_source(tmp_path, "a") == ["a"]
+    assert by_source(tmp_path, "one", only_agent="a") == ["b"]
+    assert by_source(tmp_path, "one", agent_map={"_default": "a"}) == ["a"]
+    assert by_source(tmp_path, "two", agent_map={"two": "b", "_default": "a"}) == ["b"]
+    assert by_source(tmp_path, "one", repeats={"one": 2, "_default": 1}) == ["b", "b"]
+    rows, _ = plan(tmp_path, [{**ROW, "task_source": "two"}], agent="b", task_agents=SOURCES)
+    assert rows[0]["agent_ref"] == {"name": "b"}
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("two", "several agents use 'two' (a, b); choose the agent of the row with --agent, or agent_map.two=AGENT"),
+        ("none", "no agent uses 'none'"),
+        ("onee", "the task source 'onee' is not configured; did you mean 'one'"),
+    ],
+)
+def test_a_task_source_without_one_agent_is_refused(tmp_path: Path, source: str, text: str) -> None:
+    rows = [{**ROW, "task_source": source}]
+    assert text in refused(tmp_path, rows, agent=None, only_agent="a", task_agents=SOURCES)
+
+
+def test_an_agent_map_gives_rows_of_one_agent_to_another(tmp_path: Path) -> None:
+    row = {**ROW, "agent_ref": {"type": "responses_api_agents", "name": "old"}, "task_source": "two"}
+    rows, _ = plan(tmp_path, [row, ROW], agent_map={"old": "b"}, repeats={"old": 2, "_default": 1})
+    assert [row["agent_ref"] for row in rows] == [
+        *[{"type": "responses_api_agents", "name": "b"}] * 2,
+        {"name": "a"},
+    ]
+
+
 def test_identical_lines_are_one_task(tmp_path: Path) -> None:
     rows, summary = plan(tmp_path, [ROW, {**ROW, "answer": 2}, ROW], repeats=2)
     keys = [(row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows]

@@ -15,7 +15,7 @@ from gymnast.data.row import BadRow, Row, preview, read_row, truncate
 from gymnast.errors import UserError
 from gymnast.rollouts.row_fit import find_task_model, suggest_maps
 from gymnast.store.row_files import read_lines
-from gymnast.types.task import AGENT_REF, PARAMS, SKILLS_REF, agent_name_of
+from gymnast.types.task import AGENT_REF, PARAMS, SKILLS_REF, TASK_SOURCE, agent_name_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -35,7 +35,7 @@ _MAX_PROMPT: Final = 2000
 _MAX_TOOLS: Final = 5
 _ANSWER: Final = re.compile(r"^expected_|answer$|^(?:ground_truth|target|solution|reference|label|gold|sql)$")
 """Names of fields that hold the right answer."""
-_OWN_FIELDS: Final = frozenset({PARAMS, AGENT_REF, SKILLS_REF, "response", "reward"})
+_OWN_FIELDS: Final = frozenset({PARAMS, AGENT_REF, TASK_SOURCE, SKILLS_REF, "response", "reward"})
 _LABELS: Final = frozenset({"id", "uuid", "dataset", "source", "license", "metadata"})
 """Descriptive fields that no verifier is expected to read."""
 

@@ -19,9 +19,9 @@ LICENSES: Final = (
     "TBD",
     "GNU General Public License v3.0",
 )
-_KEYS = {"name", "type", "jsonl_fpath", "num_repeats", "license", "prompt_config"}
+_KEYS = {"name", "type", "jsonl_fpath", "num_repeats", "license", "prompt_config", "agent"}
 _REGULAR = _KEYS | {"source", "gitlab_identifier", "huggingface_identifier"}
-_BENCHMARK = _KEYS | {"prepare_script"}
+_BENCHMARK = _KEYS | {"prepare_script", "prepare_dependencies"}
 _SOURCE_FIELDS = {
     "gitlab": ({"dataset_name", "version", "artifact_fpath"}, set[str]()),
     "huggingface": ({"repo_id"}, {"artifact_fpath"}),

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 ServerKind = Literal["responses_api_models", "resources_servers", "responses_api_agents"]
 SERVER_KINDS: Final[tuple[ServerKind, ...]] = get_args(ServerKind)
 
+ENVIRONMENT_SERVERS: Final = "environment_servers"
+"""The kind of server that NeMo Gym 0.7 puts before an agent."""
+RELAY: Final = "legacy_agent"
+"""The environment server that only passes requests on to its agent: rows go to the agent without it."""
+
 DOMAINS: Final = (
     "math", "coding", "agent", "knowledge", "instruction_following", "long_context", "safety", "games", "translation",
     "e2e", "rlhf", "other",
@@ -112,8 +117,42 @@ def find_misspelt_kinds(root: Node) -> list[Problem]:
         Problem(f"unknown kind of server '{key}'", where=f"{name} ({child.origin})", next=suggest(key, SERVER_KINDS))
         for name, node in tree.known_keys(root).items()
         for key, child in tree.known_keys(node).items()
-        if key not in SERVER_KINDS and _is_startable(child) and not is_instance_block(node)
+        if key not in {*SERVER_KINDS, ENVIRONMENT_SERVERS} and _is_startable(child) and not is_instance_block(node)
     ]
+
+
+def check_environment_servers(values: Mapping[str, Any], root: Node) -> list[Problem]:
+    """Problems of environment servers that do more than pass requests on."""
+    return [
+        Problem(
+            f"Gymnast does not run the environment server '{implementation}'",
+            where=f"{name} ({root.value[name].origin})",
+            next=f"use agents with /run, with or without '{RELAY}' before them",
+        )
+        for name, block in values.items()
+        if isinstance(block, dict) and isinstance(block.get(ENVIRONMENT_SERVERS), dict)
+        for implementation in block[ENVIRONMENT_SERVERS]
+        if implementation != RELAY
+    ]
+
+
+def task_agents(values: Mapping[str, Any], instances: Mapping[str, Instance]) -> dict[str, tuple[str, ...]]:
+    """The agents that can run the tasks of an instance (`task_source`): an agent itself, those of an environment or
+    the one that its datasets name, and the agent behind a relay."""
+    agents = {name: instance for name, instance in instances.items() if instance.kind == "responses_api_agents"}
+    sources: dict[str, tuple[str, ...]] = {name: (name,) for name in agents}
+    for name, instance in instances.items():
+        if instance.kind == "resources_servers":
+            chosen = {str(dataset["agent"]) for dataset in instance.datasets if dataset.get("agent")}
+            users = (agent for agent, other in agents.items() if name in other.environments)
+            sources[name] = tuple(sorted(chosen or users))
+    for name, block in values.items():
+        relays = block.get(ENVIRONMENT_SERVERS) if isinstance(block, dict) else None
+        relay = relays.get(RELAY) if isinstance(relays, dict) else None
+        agent = relay.get("agent_server") if isinstance(relay, dict) else None
+        if isinstance(agent, dict) and agent.get("name") in agents:
+            sources[name] = (str(agent["name"]),)
+    return sources
 
 
 def check_references(instances: Mapping[str, Instance], problems: list[Problem], broken: Collection[str] = ()) -> None:

@@ -49,6 +49,7 @@ GLOBAL_KEYS: Final[KnownKeys] = {
 """Keys that every command understands."""
 RUN_KEYS: Final[KnownKeys] = {
     "agent_name": None,
+    "agent_map": None,
     "input_jsonl_fpath": None,
     "output_jsonl_fpath": None,
     "limit": None,

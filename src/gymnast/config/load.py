@@ -15,10 +15,12 @@ from gymnast.config.agent_recipes import find_recipe, swap_agents
 from gymnast.config.directives import apply_directives
 from gymnast.config.instances import (
     Instance,
+    check_environment_servers,
     check_references,
     find_misspelt_kinds,
     is_instance_block,
     parse_instance,
+    task_agents,
 )
 from gymnast.config.keyring import Keyring
 from gymnast.config.known_keys import GLOBAL_KEYS, may_read_any_key, unread_overrides, warn_without_effect
@@ -85,6 +87,19 @@ class Config:
     @property
     def agents(self) -> list[str]:
         return [name for name, instance in self.instances.items() if instance.kind == "responses_api_agents"]
+
+    @property
+    def task_agents(self) -> dict[str, tuple[str, ...]]:
+        """The agents that can run the tasks of each instance (`task_source` of a row)."""
+        return task_agents(self.values, self.instances)
+
+    def agent_of(self, name: str) -> str:
+        """The one agent that runs the tasks of an instance."""
+        agents = self.task_agents.get(name, ())
+        if len(agents) == 1:
+            return agents[0]
+        found = f"several agents use '{name}': {', '.join(agents)}" if agents else f"no agent uses '{name}'"
+        raise NotFoundError(found, next="name the `agent` of its dataset")
 
     @property
     def lacks_policy(self) -> bool:
@@ -205,7 +220,7 @@ def _build_config(
     values |= interpolate.resolve_keys(root, [key for key in root.value if key not in servers], unused, keyring)
     warnings += [str(problem) for problem in unused]
     is_strict = values.get("error_on_almost_servers", True) is not False
-    instance_problems: list[Problem] = find_misspelt_kinds(root)
+    instance_problems: list[Problem] = [*find_misspelt_kinds(root), *check_environment_servers(values, root)]
     instances: dict[str, Instance] = {}
     for name, node in servers.items():
         instance = parse_instance(name, node, values.get(name) or {}, roots, instance_problems)

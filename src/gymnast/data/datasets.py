@@ -62,16 +62,16 @@ class Dataset:
 
 
 def configured_datasets(config: Config, types: Sequence[str]) -> list[Dataset]:
-    """The agents' datasets of these types, grouped by type, then in configuration order."""
-    datasets = [
-        _dataset(instance.name, entry)
-        for instance in config.instances.values()
-        if instance.kind == "responses_api_agents"
-        for entry in instance.datasets
+    """The datasets of these types, grouped by type, then in configuration order."""
+    entries = [(instance, entry) for instance in config.instances.values() for entry in instance.datasets]
+    chosen = [
+        _dataset(str(entry.get("agent") or config.agent_of(instance.name)), entry)
+        for kind in types
+        for instance, entry in entries
+        if entry["type"] == kind
     ]
-    chosen = [dataset for kind in types for dataset in datasets if dataset.type == kind]
     if not chosen:
-        available = sorted({dataset.type for dataset in datasets})
+        available = sorted({str(entry["type"]) for _, entry in entries})
         raise NotFoundError(
             f"no agent has a dataset of type {' or '.join(types)}",
             next=f"configured types: {', '.join(available) or 'none'}",

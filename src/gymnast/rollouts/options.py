@@ -165,8 +165,11 @@ def run_options(
         source=_resolve_source(config, source, split, Path(output), resume=resume),
         output=Path(output),
         plan=PlanOptions(
-            agent=agent or (only_agent(config.agents) if config is not None else None),
+            agent=agent,
+            only_agent=only_agent(config.agents) if config is not None else None,
             agent_renames=renames,
+            agent_map=read_agent_map(config) if config is not None else {},
+            task_agents=config.task_agents if config is not None else {},
             repeats=num_repeats or 1,
             limit=limit,
             add_seed=add_seed,
@@ -230,6 +233,14 @@ def find_template(config: Config | None, prompt_config: str | Path | None, promp
     if is_template_file(prompt):
         return read_prompt_file(_find(config, prompt, "the prompt template"))
     return inline_template(prompt)
+
+
+def read_agent_map(config: Config) -> dict[str, str]:
+    """`agent_map`: the agents that run rows, by the agent or task source that rows name."""
+    value = config.values.get("agent_map") or {}
+    if not isinstance(value, Mapping) or not all(isinstance(agent, str) for agent in value.values()):
+        raise UserError("agent_map must be a mapping of names to agents", next="+agent_map={in_rows: agent}")
+    return {str(name): agent for name, agent in value.items()}
 
 
 def only_agent(agents: Iterable[str]) -> str | None:

@@ -22,11 +22,20 @@ from gymnast.rollouts.row_map import name_fields
 from gymnast.store.atomic import make_folders, sync_folder
 from gymnast.store.row_files import describe_bad_json, read_lines
 from gymnast.types.encoding import find_big_integer
-from gymnast.types.task import AGENT_REF, PARAMS, ROLLOUT_INDEX, SKILLS_REF, TASK_INDEX, RolloutKey, agent_name_of
+from gymnast.types.task import (
+    AGENT_REF,
+    PARAMS,
+    ROLLOUT_INDEX,
+    SKILLS_REF,
+    TASK_INDEX,
+    TASK_SOURCE,
+    RolloutKey,
+    agent_name_of,
+)
 from gymnast.wire.validate import InvalidBody, validate_params
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gymnast.rollouts.prompt import PromptTemplate
@@ -38,6 +47,7 @@ _MAX_SHOWN: Final = 20
 _MAX_LINES: Final = 5
 _PROMPTS: Final = ("prompt", "question", "problem", "messages", "input", "instruction", "query", "text")
 DEFAULT_REPEATS: Final = "_default"
+DEFAULT_AGENT: Final = "_default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +56,16 @@ class PlanOptions:
 
     agent: str | None = None
     """Runs the rows that name no agent."""
+    only_agent: str | None = None
+    """Runs the rows that name neither an agent nor a task source, where no `agent` is chosen."""
     agent_renames: Mapping[str, str] = field(default_factory=dict)
     """The agents that run the rows of others, by the names in rows."""
+    agent_map: Mapping[str, str] = field(default_factory=dict)
+    """The agents that run rows, by the agent or the task source that rows name, with an optional `_default`."""
+    task_agents: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The agents that can run the rows of a task source."""
     repeats: int | Mapping[str, int] = 1
-    """Rollouts per row, or per row of each agent with an optional `_default`."""
+    """Rollouts per row, or per row of each agent or task source with an optional `_default`."""
     limit: int | None = None
     """Maximum number of input lines to read."""
     add_seed: bool = False
@@ -199,6 +215,7 @@ class Planner:
 
     def _plan_line(self, line: bytes) -> list[bytes]:
         row = self._parse_row(line)
+        source = agent_name_of(row) or row.get(TASK_SOURCE)
         agent = self._route(row)
         row[PARAMS] = self._merge_params(row)
         check = self._options.row_check
@@ -213,7 +230,7 @@ class Planner:
         elif not isinstance(task, int) or isinstance(task, bool):
             raise _BadRow(f"{TASK_INDEX} must be a whole number, not {task!r}")
         row.pop(ROLLOUT_INDEX, None)
-        repeats = self._repeats(agent)
+        repeats = self._repeats(agent, source)
         first = self._next_rollout[task]
         write = self._write_seeded_lines if self._options.add_seed else _write_lines
         try:
@@ -247,8 +264,11 @@ class Planner:
         return {**row}
 
     def _route(self, row: JsonObject) -> str:
-        if AGENT_REF not in row and self._options.agent is not None:
-            row[AGENT_REF] = {"name": self._options.agent}
+        name = self._find_in_map(row)
+        if name is not None:
+            row[AGENT_REF] = {**(row.get(AGENT_REF) or {}), "name": name}
+        elif AGENT_REF not in row and (default := self._default_agent(row)) is not None:
+            row[AGENT_REF] = {"name": default}
         name = agent_name_of(row)
         if name is not None and name in self._options.agent_renames:
             name = self._options.agent_renames[name]
@@ -259,6 +279,30 @@ class Planner:
             hint = suggest(name, self._known)
             raise _BadRow(f"the agent '{name}' is not configured" + (f"; {hint}" if hint else ""))
         return name
+
+    def _find_in_map(self, row: JsonObject) -> str | None:
+        """The agent that `agent_map` has for the row."""
+        agents, source = self._options.agent_map, row.get(TASK_SOURCE)
+        names = (agent_name_of(row), source, DEFAULT_AGENT)
+        return next((agents[name] for name in names if isinstance(name, str) and name in agents), None)
+
+    def _default_agent(self, row: JsonObject) -> str | None:
+        """The agent of a row that names none."""
+        options, source = self._options, row.get(TASK_SOURCE)
+        if options.agent is not None:
+            return options.agent
+        # Without a configuration, only a remote server knows which agent runs the tasks of a source.
+        return self._find_agent(source) if isinstance(source, str) and options.task_agents else options.only_agent
+
+    def _find_agent(self, source: str) -> str:
+        agents = self._options.task_agents.get(source)
+        if agents is None:
+            hint = suggest(source, self._options.task_agents)
+            raise _BadRow(f"the task source '{source}' is not configured" + (f"; {hint}" if hint else ""))
+        if len(agents) != 1:
+            several = f"several agents use '{source}' ({', '.join(agents)})" if agents else f"no agent uses '{source}'"
+            raise _BadRow(f"{several}; choose the agent of the row with --agent, or agent_map.{source}=AGENT")
+        return agents[0]
 
     def _merge_params(self, row: JsonObject) -> JsonObject:
         own, overrides = row[PARAMS], self._options.params
@@ -275,11 +319,13 @@ class Planner:
             raise _BadRow(str(error)) from error
         return merged
 
-    def _repeats(self, agent: str) -> int:
+    def _repeats(self, agent: str, source: Any) -> int:
+        """The rollouts of a row that `agent` runs and whose data names `source`."""
         repeats = self._options.repeats
         if isinstance(repeats, int):
             return repeats
-        name = agent if agent in repeats else DEFAULT_REPEATS
+        names = (agent, source) if isinstance(source, str) else (agent,)
+        name = next((name for name in names if name in repeats), DEFAULT_REPEATS)
         if name not in repeats:
             raise _BadRow(f"num_repeats has no entry for the agent '{agent}' and no '{DEFAULT_REPEATS}'")
         self._repeats_used.add(name)

@@ -12,7 +12,7 @@ from gymnast.kit.task_server import TaskServer
 from gymnast.rollouts.row_map import name_fields
 from gymnast.runtime.cell import resolve_placement
 from gymnast.runtime.loader import is_server_class, load_entry
-from gymnast.types.task import AGENT_REF, PARAMS
+from gymnast.types.task import AGENT_REF, PARAMS, TASK_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -160,7 +160,9 @@ def _describe(error: ValidationError, environment: str, row: JsonObject, texts: 
         maps.append(suggested.get(path) or f"--map {path}=FIELD")
     text = f"the row does not fit '{environment}': {', '.join(parts[:4])}"
     if maps:
-        fields = name_fields({name: value for name, value in row.items() if name not in {PARAMS, AGENT_REF}})
+        fields = name_fields(
+            {name: value for name, value in row.items() if name not in {PARAMS, AGENT_REF, TASK_SOURCE}}
+        )
         text += f"; map it with {' '.join(maps[:4])} (fields: {fields})"
     return text
 

@@ -47,6 +47,7 @@ def configured_splits(config: Config) -> list[str]:
 
 def _rows(config: Config, instance: Instance, dataset: Mapping[str, Any]) -> Iterator[bytes]:
     path, template = _file(config, dataset), dataset.get("prompt_config")
+    agent = str(dataset.get("agent") or config.agent_of(instance.name))
     prompt = read_template(config.roots.require(template, "prompt_config")) if template else None
     for number, line in numbered_lines(path):
         try:
@@ -54,7 +55,7 @@ def _rows(config: Config, instance: Instance, dataset: Mapping[str, Any]) -> Ite
             row = prompt.apply(row) if prompt is not None else row
         except ValueError as error:
             raise DataError(f"bad row in dataset '{dataset['name']}': {error}", where=f"{path} line {number}") from None
-        routed = {**row, AGENT_REF: {"type": "responses_api_agents", "name": instance.name}}
+        routed = {**row, AGENT_REF: {"type": "responses_api_agents", "name": agent}}
         for _ in range(int(dataset.get("num_repeats") or 1)):
             yield orjson.dumps(routed) + b"\n"
 

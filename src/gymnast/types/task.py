@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 PARAMS: Final = "responses_create_params"
 AGENT_REF: Final = "agent_ref"
+TASK_SOURCE: Final = "task_source"
+"""The instance that lists the row's dataset; in rows that newer versions of NeMo Gym prepare, instead of an agent."""
 TASK_INDEX: Final = "_ng_task_index"
 ROLLOUT_INDEX: Final = "_ng_rollout_index"
 ATTEMPT_INDEX: Final = "_ng_attempt_index"

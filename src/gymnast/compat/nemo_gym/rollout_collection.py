@@ -64,6 +64,7 @@ class RolloutCollectionConfig(SharedRolloutCollectionConfig):
     """Settings of a collection from a file."""
 
     agent_name: str | None = None
+    agent_map: dict[str, str] = Field(default_factory=dict)
     input_jsonl_fpath: str
     limit: int | None = None
     num_repeats: int | dict[str, int] = 1
@@ -93,6 +94,7 @@ class RolloutCollectionConfig(SharedRolloutCollectionConfig):
         skills = self.skills.path if self.skills is not None else None
         return PlanOptions(
             agent=self.agent_name,
+            agent_map=self.agent_map,
             repeats=self.num_repeats,
             limit=self.limit,
             add_seed=self.num_repeats_add_seed,
