@@ -39,6 +39,7 @@ NAMED = (
     "resources_servers/equivalence_llm_judge/configs/lc_judge.yaml",
     "resources_servers/equivalence_llm_judge/configs/nl2bash-equivalency.yaml",
     "resources_servers/example_multi_step/configs/example_multi_step.yaml",
+    "resources_servers/genrm_compare/configs/genrm_compare.yaml",
     "resources_servers/instruction_following/configs/instruction_following.yaml",
     "resources_servers/math_with_judge/configs/math_with_judge.yaml",
     "resources_servers/mcqa/configs/mcqa.yaml",
@@ -58,7 +59,7 @@ NAMED = (
 @pytest.mark.parametrize("path", NAMED, ids=lambda path: Path(path).stem)
 def test_a_config_file_of_its_recipes_loads(path: str) -> None:
     policy = {"policy_base_url": ["http://h/v1"], "policy_api_key": "dummy_key", "policy_model_name": "m"}
-    config = compose(read_environ(), config_paths=[TRAINING, path], values=policy)
+    config = compose(read_environ(), config_paths=[TRAINING, path], values={**policy, "genrm_model_name": "g"})
     config.require_valid()
     block = config.instances["policy_model"].block
     assert (block["return_token_id_information"], block["uses_reasoning_parser"]) == (True, True)

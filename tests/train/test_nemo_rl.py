@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +92,14 @@ def test_a_group_and_its_accounts() -> None:
     assert len(found["input_ids"]) == 4
 
 
+def test_a_masked_rollout_without_others_keeps_its_reward() -> None:
+    """Rows of a validation are groups of one, whose reward is the measurement."""
+    forked = sample_of(record([call([1], [2]), call([5], [6])], 1.0, reward_components={"answer": 1.0}))
+    (result,) = group_results(Group(0, (forked,)))
+    full = result["full_result"]
+    assert (full["reward"], full["reward_components"], full["mask_sample"]) == (1.0, {"answer": 1.0}, True)
+
+
 def test_the_parts_of_a_reward_add_up_for_rows_that_do_not_vote_as_well() -> None:
     """NeMo RL checks for each row that the reward is the sum of its components."""
     parts = ({"format": 0.5, "answer": 1.0}, {"format": 0.0, "answer": 1.0}, {"format": 0.5, "answer": 0.0})
@@ -133,6 +142,8 @@ async def test_rows_keep_the_index_that_the_trainer_gave_them() -> None:
     (alone,) = [found async for found in environment.run_rollouts(rows[5:], timer_prefix="timing/rollout")]
     assert alone[0] == alone[1]["full_result"]["_rowidx"] == 5
     assert [group_size(some) for some in (rows, rows[:2], rows[1:], rows[:1])] == [2, 2, 1, 1]
+    twice = rows_of([some_tasks(2)[index] for index in (0, 1, 1, 0)], 4)
+    assert group_size(twice) == 4, "a task that is twice in a batch is two groups"
 
 
 async def test_a_rollout_that_is_missing_raises_an_error_that_can_be_pickled() -> None:
@@ -206,6 +217,35 @@ async def test_concurrency_bounds_the_rollouts_of_all_groups_together(concurrenc
     environment = GymnastEnvironment({"gymnast": {"concurrency": concurrency}}, rollouts)
     assert len([row async for row in environment.run_rollouts(rows_of(some_tasks(6), 2), num_generations=2)]) == 12
     assert rollouts.seen == most
+
+
+async def test_concurrency_bounds_the_rollouts_of_all_calls_together() -> None:
+    """NeMo RL's single controller makes a call for each prompt."""
+    now = most = 0
+
+    class Counted(Simulated):
+        async def run(self, rows: Any, **asked: Any) -> Any:
+            nonlocal now, most
+            now += len(rows)
+            most = max(most, now)
+            try:
+                async for pair in super().run(rows, **asked):
+                    yield pair
+            finally:
+                now -= len(rows)
+
+    environment = GymnastEnvironment({"gymnast": {"concurrency": 6}}, Counted(delay_s=lambda _: 0.01))
+
+    async def collect(rows: list[dict[str, Any]]) -> list[int]:
+        return [row async for row, _, _ in environment.run_rollouts(rows)]
+
+    calls = [asyncio.create_task(collect(rows_of(some_tasks(1), 2))) for _ in range(20)]
+    await asyncio.sleep(0.015)
+    calls[3].cancel()  # in flight
+    calls[18].cancel()  # waiting
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [one for one in found if not isinstance(one, BaseException)] == [[0, 1]] * 18
+    assert (most, now) == (6, 0)
 
 
 def test_settings_may_stand_in_the_part_that_is_nemo_gyms() -> None:
@@ -283,6 +323,38 @@ def test_an_actor_streams_and_its_errors_arrive(ray_cluster: None) -> None:
     with pytest.raises(FewerRolloutsError, match="missing: 1:0, 1:1") as caught:
         [ray.get(one) for one in stream]
     assert caught.value.cause.missing == ("1:0", "1:1")  # type: ignore[attr-defined] # Ray keeps the error there
+    ray.kill(actor)
+
+
+class Waiting(GymnastEnvironment):
+    """An environment whose rollouts end when 40 calls wait for them."""
+
+    def __init__(self) -> None:
+        super().__init__({}, Simulated())
+        self.calls = 0
+        self.all_here = asyncio.Event()
+
+    async def run_rollouts(self, *arguments: Any, **named: Any) -> Any:
+        self.calls += 1
+        if self.calls == 40:
+            self.all_here.set()
+        await self.all_here.wait()
+        async for found in super().run_rollouts(*arguments, **named):
+            yield found
+
+
+def test_an_actor_takes_a_call_for_each_prompt_in_flight(ray_cluster: None) -> None:
+    """NeMo RL's single controller makes about a thousand, and asks for the actor's health meanwhile."""
+    import ray
+
+    from gymnast.train.nemo_rl_actor import ACTOR_OPTIONS
+
+    actor = ray.remote(**ACTOR_OPTIONS)(Waiting).options(num_cpus=0).remote()
+    rows = rows_of(some_tasks(1), 2)
+    streams = [actor.run_rollouts.options(num_returns="streaming").remote(rows, "timing") for _ in range(39)]
+    ray.get(actor.health_check.remote())
+    streams.append(actor.run_rollouts.options(num_returns="streaming").remote(rows, "timing"))
+    assert [[ray.get(one)[0] for one in stream] for stream in streams] == [[0, 1]] * 40
     ray.kill(actor)
 
 

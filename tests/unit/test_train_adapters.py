@@ -6,7 +6,8 @@ import asyncio
 import json
 import pickle
 from pathlib import Path
-from typing import Self
+from types import SimpleNamespace
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -18,8 +19,10 @@ from gymnast.train.background_loop import BackgroundLoop
 from gymnast.train.conversation_index import ConversationIndex
 from gymnast.train.offsets import JsonlRows
 from gymnast.train.sequences import generations_of, token_rows
+from gymnast.train.trl_rollouts import TrlRollouts
 from gymnast.train.verl_settings import read_settings, task_of, window_of
-from tests.helpers.train_records import call, failure, record
+from gymnast.types.task import TASK_INDEX, RolloutKey
+from tests.helpers.train_records import Simulated, call, failure, record, some_tasks
 from tests.helpers.train_tasks import written
 
 BLANK = ("", "  ")
@@ -167,3 +170,35 @@ def test_a_loop_in_the_background_keeps_resources_until_it_is_closed() -> None:
     background.close()
     background.close()
     assert resource.seen == ["in", "out"]
+
+
+class Opened:
+    """Rollouts that need no servers."""
+
+    def __init__(self, policy: Simulated) -> None:
+        self._policy = policy
+
+    async def __aenter__(self) -> Simulated:
+        return self._policy
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+def test_trls_evaluation_scores_every_rollout_by_its_own_reward() -> None:
+    """In training a masked rollout has no reward; a batch of an evaluation may even have nothing to train on."""
+
+    def act(key: RolloutKey, _: int) -> bytes:
+        return record([call([1], [2])], 0.5, task=key.task, rollout=key.rollout, mask_sample=key.task == 0)
+
+    def trainer(*, is_training: bool) -> Any:
+        return SimpleNamespace(
+            model=SimpleNamespace(training=is_training), processing_class=SimpleNamespace(pad_token_id=0)
+        )
+
+    prompts = [[{"role": "user", "content": "?", TASK_INDEX: index}] for index in (0, 0, 1, 1)]
+    with TrlRollouts(Opened(Simulated(act)), some_tasks(2)) as rollouts:
+        trained = rollouts.rollout(prompts, trainer(is_training=True))
+        evaluated = [rollouts.rollout(some, trainer(is_training=False)) for some in (prompts, prompts[:2])]
+    assert trained["gymnast_reward"] == [None, None, 0.5, 0.5]
+    assert [found["gymnast_reward"] for found in evaluated] == [[0.5] * 4, [0.5] * 2]
+    assert [found["gymnast_mask_reason"][0] for found in evaluated] == ["environment"] * 2

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -22,7 +23,7 @@ import pytest
 
 from gymnast.errors import UserError
 from gymnast.tokens.expert_arrays import pack_experts
-from gymnast.train import BatchOptions, FewerRolloutsError
+from gymnast.train import BatchOptions, FewerRolloutsError, NothingToTrainError
 from gymnast.train.failure_budget import FailureBudget
 from gymnast.train.prompt_files import ROW, row_of, with_sampling, write_prompts
 from gymnast.train.skyrl_generator import GymnastGenerator
@@ -167,6 +168,44 @@ async def test_many_batches_at_once_share_the_servers(tmp_path: Path) -> None:
     assert all(len(output["rewards"]) == 4 for output in outputs)
 
 
+async def test_skyrls_evaluation_scores_every_rollout_by_its_own_reward(tmp_path: Path) -> None:
+    """Masks are for training: a rollout in segments or masked by the environment counts with what it earned."""
+
+    def act(key: RolloutKey, _: int) -> bytes:
+        if key.rollout == 0:
+            return forked(key)
+        return record([call([1], [2])], 0.25, task=key.task, rollout=key.rollout, mask_sample=True)
+
+    generator = GymnastGenerator(opened(Simulated(act)), pad_id=0)
+    batch = skyrl_batch(tmp_path, 2, 2)
+    batch["batch_metadata"].training_phase = "eval"
+    try:
+        output = await generator.generate(batch)
+    finally:
+        generator.close()
+    assert output["rewards"] == [1.0, 0.25] * 2
+
+
+async def test_a_group_without_a_trainable_token_does_not_end_skyrls_fully_asynchronous_trainer(tmp_path: Path) -> None:
+    """That trainer requests single groups and ends its process at an error; a batch without any is one."""
+    masked = Simulated(lambda key, _: record([call([1], [2])], task=key.task, rollout=key.rollout, mask_sample=True))
+    generator = GymnastGenerator(opened(masked), pad_id=0)
+    try:
+        output = await generator.generate(skyrl_batch(tmp_path, 1, 4))
+        assert sum(map(sum, output["loss_masks"])) == 0
+        with pytest.raises(NothingToTrainError, match="8 × environment"):
+            await generator.generate(skyrl_batch(tmp_path, 2, 4))
+        for _ in range(40):
+            with suppress(NothingToTrainError):
+                await generator.generate(skyrl_batch(tmp_path, 1, 1))
+                continue
+            break
+        else:
+            pytest.fail("a training without anything to train on goes on for ever")
+    finally:
+        generator.close()
+
+
 # --- slime -----------------------------------------------------------------------------------------------------------
 
 
@@ -272,6 +311,30 @@ async def test_slime_removes_masked_samples_and_hears_of_failures(tmp_path: Path
     try:
         with pytest.raises(FewerRolloutsError):
             await generate_and_rm(generate, slime_samples(tmp_path, 1)[0])
+    finally:
+        generate.close()
+
+
+async def test_slimes_evaluation_counts_a_rollout_once(tmp_path: Path) -> None:
+    generate, _ = slime(lambda key, _: forked(key))
+    try:
+        found = await generate_and_rm(generate, slime_samples(tmp_path, 1)[0], evaluation=True)
+    finally:
+        generate.close()
+    assert (found.reward, found.tokens) == (1.0, [1, 2, 3, 4])
+
+
+async def test_slime_hears_that_there_is_nothing_to_train_on(tmp_path: Path) -> None:
+    generate, _ = slime(lambda key, _: record(None, task=key.task))
+    (sample,) = slime_samples(tmp_path, 1)
+
+    async def train() -> None:
+        for _ in range(600):
+            await generate_and_rm(generate, copy(sample))
+
+    try:
+        with pytest.raises(NothingToTrainError, match="return_token_id_information: true"):
+            await train()
     finally:
         generate.close()
 

@@ -215,6 +215,43 @@ async def test_a_trainer_that_blocks_in_a_thread_is_fed_meanwhile() -> None:
             break
 
 
+async def test_another_loop_continues_where_a_break_stopped(tmp_path: Path) -> None:
+    """A trainer that takes a batch of groups with one loop, and the next batch with another."""
+    path = tmp_path / "state.json"
+    batches: list[list[int]] = []
+    async with stream(Simulated(), some_tasks(7), generations=1, state=path) as groups:
+        while len(batches) < 3:
+            batch = []
+            async for group in groups:
+                batch.append(group.task)
+                if len(batch) == 2:
+                    break
+            batches.append(batch)
+            state = groups.state()
+            taken = sum(map(len, batches))
+            assert (state.delivered, len(state.owed)) == (taken - 1, 7 - (taken - 1)), "the last one is in hand"
+    assert sorted(task for batch in batches for task in batch) == list(range(6))
+    async with stream(Simulated(), some_tasks(7), generations=1, state=path) as groups:
+        assert sorted([group.task async for group in groups]) == [batches[-1][-1], 6]
+
+
+@pytest.mark.parametrize("steps", range(0, 24, 2))
+async def test_a_closed_stream_starts_no_further_groups(steps: int) -> None:
+    """Whatever moment the trainer leaves at: a group may complete while the others are being cancelled."""
+    policy = Simulated()
+    others = asyncio.all_tasks()
+    options = StreamOptions(groups_in_flight=4, groups_ready=2)
+    async with stream(policy, some_tasks(1000), generations=1, options=options) as groups:
+        async for _ in groups:
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            break
+    assert asyncio.all_tasks() == others
+    runs = len(policy.runs)
+    await asyncio.sleep(0.01)
+    assert (len(policy.runs), policy.ended) == (runs, runs)
+
+
 # --- weight updates --------------------------------------------------------------------------------------------------
 
 Answer = Callable[[str], int]

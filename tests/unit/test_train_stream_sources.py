@@ -92,6 +92,13 @@ def test_signal_is_that_of_trainable_rollouts() -> None:
     assert not has_signal(Group(0, tuple(masked)))
 
 
+def test_rewards_that_differ_by_the_rounding_of_a_sum_are_no_signal() -> None:
+    samples = [sample_of(good(RolloutKey(0, n), reward=reward)) for n, reward in enumerate((0.1 + 0.2, 0.3, 0.3))]
+    group = Group(0, tuple(samples))
+    assert not has_signal(group)
+    assert group_advantages(group) == [0.0, 0.0, 0.0]
+
+
 # --- oversampling ----------------------------------------------------------------------------------------------------
 
 
@@ -135,6 +142,20 @@ async def test_spread_waits_for_all_and_uses_those_that_differ() -> None:
     async with stream(policy, some_tasks(1), generations=2, options=options) as groups:
         (group,) = [group async for group in groups]
     assert sorted(group.rewards, key=str) == [0.0, 1.0]
+
+
+async def test_spread_prefers_rollouts_that_can_be_trained_on() -> None:
+    """A masked one has no advantage, however extreme its reward is."""
+
+    def act(key: RolloutKey, _: int) -> bytes:
+        reward = [9.0, 0.0, 1.0, 0.0, 1.0, -9.0][key.rollout]
+        return record([call([1], [2])], reward, task=key.task, rollout=key.rollout, mask_sample=abs(reward) > 1)
+
+    for extra, rewards in ((2, [0.0, 1.0, 0.0, 1.0]), (1, [0.0, 1.0, 0.0, 1.0]), (0, [9.0, 0.0, 1.0, 0.0])):
+        group = await collect_group(
+            Simulated(act), some_tasks(1)[0], generations=4, extra=extra, select=Select.SPREAD, options=BatchOptions()
+        )
+        assert group.rewards == rewards
 
 
 # --- failed groups ---------------------------------------------------------------------------------------------------
@@ -406,6 +427,25 @@ async def test_an_episode_is_delivered_with_its_last_agents_group(tmp_path: Path
                     break
         async with stream(Simulated(lambda key, _: game(key)), some_tasks(2), generations=2, state=path) as groups:
             assert sum([group.task == 0 async for group in groups]) == again
+
+
+async def test_the_other_agents_groups_come_after_a_break() -> None:
+    learned: list[Group] = []
+
+    def learn(group: Group) -> float:
+        learned.append(group)
+        return 1.0
+
+    tasks = Curriculum(some_tasks(2), limit=2, score=learn)
+    async with stream(Simulated(lambda key, _: game(key)), tasks, generations=2) as groups:
+        found: list[tuple[int, str]] = []
+        while len(found) < 4:
+            async for group in groups:
+                found.append((group.task, group.agent))
+                break
+        assert [group async for group in groups] == []
+    assert [agent for _, agent in found] == ["white", "black"] * 2
+    assert [len(group.samples[0].agents) for group in learned] == [2, 2], "a curriculum learns from whole episodes"
 
 
 def test_agents_that_are_missing_masked_or_wrongly_declared() -> None:

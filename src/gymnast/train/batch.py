@@ -120,6 +120,22 @@ def require_something_to_train(batch: Batch) -> None:
     raise NothingToTrainError("\n".join(lines), masked)
 
 
+class EmptyGroups:
+    """Counts consecutive groups without a trainable token, for trainers that request a step in parts."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+
+    def take(self, batch: Batch, limit: int) -> None:
+        """Count a batch. Raises NothingToTrainError if it has no trainable token, like `limit` groups before it."""
+        if any(sample.is_trainable for sample in batch.samples):
+            self._in_a_row = 0
+            return
+        self._in_a_row += len(batch.groups)
+        if self._in_a_row >= limit:
+            require_something_to_train(batch)
+
+
 def _subset(request: BatchRequest, indexes: list[int], suffix: str) -> BatchRequest:
     """Some of the rows under new ids, so that a retry does not mix with leftovers of the first attempt."""
     rows = [{**row, ROLLOUT_ID: f"{row[ROLLOUT_ID]}-{suffix}"} for row in (request.rows[index] for index in indexes)]

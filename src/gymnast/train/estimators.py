@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EPSILON: Final = 1e-6
 """Added to the standard deviation before dividing, as trainers do."""
+_ROUNDING: Final = 1e-12
 
 
 class Estimator(StrEnum):
@@ -57,13 +58,18 @@ def group_advantages(
     return advantages(group.rewards, group.trainable, estimator, masked_vote=masked_vote, epsilon=epsilon)
 
 
+def are_equal(rewards: Sequence[float]) -> bool:
+    """True if rewards differ by no more than the rounding of sums, as 0.1 + 0.2 and 0.3 do, or if there are none."""
+    return not rewards or math.isclose(min(rewards), max(rewards), rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+
+
 def _baseline(votes: Sequence[float], estimator: Estimator, epsilon: float) -> tuple[float, float]:
     """The value to subtract and the factor to multiply with."""
     count = len(votes)
     if not count:
         return 0.0, 0.0
     mean = math.fsum(votes) / count
-    if count < 2 or min(votes) == max(votes):
+    if count < 2 or are_equal(votes):
         return mean, 0.0
     match estimator:
         case Estimator.DR_GRPO:

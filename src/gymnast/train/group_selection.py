@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from gymnast.train.estimators import are_equal
 from gymnast.train.samples import MaskReason
 
 if TYPE_CHECKING:
@@ -22,24 +23,24 @@ class Select(StrEnum):
     FIRST = "first"
     """The first to finish; the others are cancelled. Stragglers do not hold the group up, which favours short ones."""
     SPREAD = "spread"
-    """All are awaited; those whose rewards vary most are used."""
+    """All are awaited; of those that can be trained on, the ones whose rewards vary most are used."""
 
 
 def has_signal(group: Group) -> bool:
     """True if two trainable rollouts of the group have different rewards: otherwise all advantages are 0."""
-    rewards = {sample.reward for sample in group.samples if sample.is_trainable}
-    return len(rewards) > 1
+    rewards = [sample.reward for sample in group.samples if sample.is_trainable and sample.reward is not None]
+    return not are_equal(rewards)
 
 
 has_signal.needs_pairs = True  # type: ignore[attr-defined] # a stream of single rollouts would drop every group
 
 
 def select_rollouts(samples: Sequence[Sample], count: int, select: Select) -> list[Sample]:
-    """`count` of the samples of a group, in their order: usable ones before masked ones, failed ones last."""
+    """`count` of the samples of a group, in their order: trainable ones before masked ones, failed ones last."""
     ranked = sorted(samples, key=_rank)
-    usable = [sample for sample in ranked if _rank(sample) == 0]
-    is_choice = select is Select.SPREAD and len(usable) > count
-    chosen = _widest(usable, count) if is_choice else ranked[:count]
+    trainable = [sample for sample in ranked if sample.is_trainable]
+    is_choice = select is Select.SPREAD and len(trainable) > count
+    chosen = _widest(trainable, count) if is_choice else ranked[:count]
     identities = {id(sample) for sample in chosen}
     return [sample for sample in samples if id(sample) in identities]
 
@@ -50,9 +51,11 @@ def is_usable(sample: Sample) -> bool:
 
 
 def _rank(sample: Sample) -> int:
+    if sample.is_trainable:
+        return 0
     if not sample.is_scored:
-        return 2
-    return 0 if is_usable(sample) else 1
+        return 3
+    return 1 if is_usable(sample) else 2
 
 
 def _widest(samples: Sequence[Sample], count: int) -> list[Sample]:

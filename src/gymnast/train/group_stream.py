@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from gymnast.train.batch import collect_batch, collect_group, require_something_to_train
 from gymnast.train.episode_agents import split_agents
 from gymnast.train.errors import FewerRolloutsError, NoSignalError
+from gymnast.train.estimators import are_equal
 from gymnast.train.samples import Batch, Group, MaskReason
 from gymnast.train.stream_metrics import StreamMetrics
 from gymnast.train.stream_options import StreamCounts, StreamOptions, WhenStale
@@ -55,7 +56,10 @@ class _InHand:
     """The group that the trainer works on."""
 
     pending: _PendingTask
+    episodes: Group
+    """The rollouts as collected."""
     group: Group
+    """What the trainer gets: the same, or one agent's part of them."""
     is_last: bool
     """False if the other agents' groups of the same episodes are still to be delivered."""
 
@@ -94,7 +98,11 @@ class GroupStream:
         self._waiting: deque[_PendingTask] = deque()
         self._running: dict[asyncio.Task[Group], _PendingTask] = {}
         self._ready: deque[tuple[_PendingTask, Group]] = deque()
+        self._parts: deque[_InHand] = deque()
+        """The other agents' groups of the episodes in hand, still to be delivered."""
         self._in_hand: _InHand | None = None
+        self._is_saved = True
+        self._is_closed = False
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         self._names = (f"{run}-{number}" for run in [secrets.token_hex(4)] for number in count())
@@ -128,32 +136,25 @@ class GroupStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_closed = True  # a group may complete while others are cancelled: nothing takes its place
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def __aiter__(self) -> AsyncIterator[Group]:
-        """Yield groups in order of completion. A group counts as delivered when the next one is requested."""
-        self._fill()
+        """Yield groups in order of completion. A group counts as delivered when the next one is requested.
+
+        After a `break`, another loop continues where the last one stopped.
+        """
         while True:
-            if self._error is not None:
-                raise self._error
-            if not self._ready:
-                if not self._running:
-                    break
-                self._changed.clear()
-                await self._changed.wait()
-                continue
-            pending, group = self._ready.popleft()
-            parts = self._deliverable(pending, group)
-            for number, part in enumerate(parts, start=1):
-                self._in_hand = _InHand(pending, group, number == len(parts))
-                self._count(part)
-                yield part
-            self._settle_in_hand()
-            if parts and self.options.autosave:
-                self.save()
+            self._settle_delivered()
             self._fill()
+            in_hand = await self._take_next()
+            if in_hand is None:
+                break
+            self._in_hand = in_hand
+            self._count(in_hand.group)
+            yield in_hand.group
         if self.counts.delivered == self._delivered_before:
             raise empty_stream(self._state_path, self._delivered_before, self._describe_dropped())
         if self.options.autosave:
@@ -189,6 +190,7 @@ class GroupStream:
         """Write the state file, if there is one. `done`: a checkpoint includes the group in the trainer's hands."""
         if self._state_path is not None:
             write_state(self._state_path, self.state(done=done))
+            self._is_saved = True
         elif done and self._in_hand is not None and self._in_hand.is_last:
             self._settle_in_hand()
 
@@ -225,7 +227,7 @@ class GroupStream:
     def _fill(self) -> None:
         """Request groups while there is room."""
         options = self.options
-        while self._error is None and len(self._running) < options.groups_in_flight:
+        while self._error is None and not self._is_closed and len(self._running) < options.groups_in_flight:
             if len(self._running) + len(self._ready) >= options.groups_in_flight + options.groups_ready:
                 return
             pending = self._next()
@@ -328,6 +330,34 @@ class GroupStream:
 
     # --- delivering --------------------------------------------------------------------------------------------------
 
+    async def _take_next(self) -> _InHand | None:
+        """The next group for the trainer; None if there will be none."""
+        while not self._parts:
+            if self._error is not None:
+                raise self._error
+            if self._ready:
+                pending, group = self._ready.popleft()
+                parts = self._deliverable(pending, group)
+                self._parts.extend(
+                    _InHand(pending, group, part, number == len(parts)) for number, part in enumerate(parts, start=1)
+                )
+                if not parts:
+                    self._fill()
+            elif self._running:
+                self._changed.clear()
+                await self._changed.wait()
+            else:
+                return None
+        return self._parts.popleft()
+
+    def _settle_delivered(self) -> None:
+        """The trainer asks for more: it is done with the group in hand, unless other agents' groups are left."""
+        if self._parts:
+            return
+        self._settle_in_hand()
+        if self.options.autosave and not self._is_saved:
+            self.save()
+
     def _deliverable(self, pending: _PendingTask, group: Group) -> list[Group]:
         """The groups to deliver: one, or one for each agent; none if the task is sampled again or filtered."""
         fresh = self._apply_max_age(pending, self._split(pending, group))
@@ -351,8 +381,9 @@ class GroupStream:
     def _settle_in_hand(self) -> None:
         if self._in_hand is None:
             return
-        pending, group = self._in_hand.pending, self._in_hand.group
+        pending, group = self._in_hand.pending, self._in_hand.episodes
         self._in_hand = None
+        self._is_saved = False
         self.counts.delivered += 1
         self._environment_counts_of(pending)["delivered"] += 1
         self._source.settle(pending.drawn, group, is_delivered=True)
@@ -419,10 +450,10 @@ class GroupStream:
 
 
 def _describe_rewards(group: Group) -> str:
-    rewards = {sample.reward for sample in group.samples if sample.is_trainable}
+    rewards = [sample.reward for sample in group.samples if sample.is_trainable and sample.reward is not None]
     if not rewards:
         return "no trainable rollout"
-    return f"all {rewards.pop():g}" if len(rewards) == 1 else "different rewards"
+    return f"all {rewards[0]:g}" if are_equal(rewards) else "different rewards"
 
 
 stream = GroupStream

@@ -11,4 +11,7 @@ import ray
 
 from gymnast.train.nemo_rl_environment import GymnastEnvironment
 
-GymnastActor: Final[Any] = ray.remote(max_restarts=-1, max_concurrency=16)(GymnastEnvironment)
+ACTOR_OPTIONS: Final[dict[str, Any]] = {"max_restarts": -1, "max_concurrency": 16_384}
+"""NeMo RL's single controller makes a call for each prompt in flight, and health checks must not wait behind them."""
+
+GymnastActor: Final[Any] = ray.remote(**ACTOR_OPTIONS)(GymnastEnvironment)

@@ -12,6 +12,8 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from importlib import import_module
+from itertools import groupby
+from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -26,7 +28,7 @@ from gymnast.train.errors import FewerRolloutsError, RolloutsUnavailableError
 from gymnast.train.group_stream import stream
 from gymnast.train.nemo_rl_results import ROW_INDEX, TurnMarks, group_batch, group_results
 from gymnast.train.sample_reader import SampleOptions
-from gymnast.train.sequences import generations_of
+from gymnast.train.shared_rollouts import SharedRollouts
 from gymnast.train.stream_options import StreamOptions
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
@@ -69,6 +71,8 @@ class GymnastEnvironment:
         self.options = BatchOptions(**section, sample=SampleOptions(keep_line=True))
         self._marks = TurnMarks.from_config(cfg)
         self._rollouts = rollouts
+        self._concurrency = self.options.concurrency or _DEFAULT_CONCURRENCY
+        self._shared: SharedRollouts | None = None
         self._stack = AsyncExitStack()
         self._tokenizer: Decoder | None = None
         self._pad_id = 0
@@ -81,6 +85,8 @@ class GymnastEnvironment:
                 self._rollouts = await self._stack.enter_async_context(
                     Collector(config=config_of(self._cfg, self._tokenizer_folder))
                 )
+            if self._shared is None:
+                self._shared = SharedRollouts(self._rollouts, self._concurrency)
 
     async def _spinup(self) -> None:
         """NeMo RL's name for `start`."""
@@ -140,18 +146,17 @@ class GymnastEnvironment:
     async def shutdown(self) -> None:
         """Stop the servers."""
         await self._stack.aclose()
-        self._rollouts = None
+        self._rollouts = self._shared = None
 
     async def _groups(
         self, rows: Sequence[JsonObject], generations: int, timer: _Timer | None = None
     ) -> AsyncGenerator[tuple[Group, list[JsonObject]]]:
         tasks = tasks_of(rows, generations)
         await self.start()
-        assert self._rollouts is not None
-        concurrency = self.options.concurrency or _DEFAULT_CONCURRENCY
+        assert self._shared is not None
         options = StreamOptions(
-            replace(self.options, concurrency=min(concurrency, generations)),
-            groups_in_flight=max(1, concurrency // generations),
+            replace(self.options, concurrency=min(self._concurrency, generations)),
+            groups_in_flight=max(1, self._concurrency // generations),
             groups_ready=len(tasks),
         )
         make_results = partial(
@@ -163,7 +168,7 @@ class GymnastEnvironment:
         )
         timer = timer or _Timer("")
         done: set[int] = set()
-        async with stream(self._rollouts, tasks, generations=generations, options=options) as groups:
+        async with stream(self._shared, tasks, generations=generations, options=options) as groups:
             try:
                 async for group in groups:
                     done.add(group.task)
@@ -217,8 +222,9 @@ def tasks_of(rows: Sequence[JsonObject], generations: int) -> list[JsonObject]:
 
 
 def group_size(rows: Sequence[JsonObject]) -> int:
-    """The number of consecutive rows of the same task, if it is the same for every task; else 1."""
-    return generations_of([orjson.dumps(_without_indexes(row), option=orjson.OPT_SORT_KEYS) for row in rows])
+    """The number of consecutive rows of the same task: the largest that fits all tasks, one of which may come twice."""
+    tasks = groupby(orjson.dumps(_without_indexes(row), option=orjson.OPT_SORT_KEYS) for row in rows)
+    return gcd(*(len(list(run)) for _, run in tasks)) or 1
 
 
 def _without_indexes(row: JsonObject) -> JsonObject:

@@ -74,11 +74,14 @@ class Decoder(Protocol):
 def scored_group(group: Group, *, masked_vote: bool = False) -> Group:
     """The group as NeMo RL counts it: rollouts that do not vote get the mean of those that do, in every component.
 
-    A failed rollout has no reward and never votes; a masked one votes if `masked_vote` is set.
+    A failed rollout has no reward and never votes; a masked one votes if `masked_vote` is set, or if otherwise none
+    would, as in validation, where a group has one rollout.
     """
     require_no_media(group.samples)
     samples = mask_forked(group.samples)
-    votes = [sample for sample in samples if sample.reward is not None and (masked_vote or sample.is_trainable)]
+    rewarded = [sample for sample in samples if sample.reward is not None]
+    trained = [sample for sample in rewarded if sample.is_trainable]
+    votes = rewarded if masked_vote or not trained else trained
     names = sorted({name for sample in samples for name in sample.components})
     mean = mean_of([sample.reward for sample in votes if sample.reward is not None])
     components = {name: mean_of([sample.components.get(name, 0.0) for sample in votes]) for name in names}

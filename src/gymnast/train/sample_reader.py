@@ -141,7 +141,7 @@ def _number(raw: msgspec.Raw | None) -> float | None:
         return None
     try:
         value = float(_ANY.decode(raw))
-    except OverflowError:  # an integer with hundreds of digits
+    except (OverflowError, msgspec.ValidationError):  # an integer with hundreds of digits, or 1e999
         return None
     return value if math.isfinite(value) else None
 

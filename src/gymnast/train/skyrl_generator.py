@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.train.background_loop import BackgroundResource
-from gymnast.train.batch import collect_batch
+from gymnast.train.batch import EmptyGroups, collect_batch
 from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.metrics import batch_metrics
 from gymnast.train.prompt_files import row_of, with_sampling
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gymnast.train.batch_request import Rollouts
     from gymnast.train.sequences import TokenRow
 
+_MAX_EMPTY_GROUPS: Final = 32
+"""Consecutive groups without a trainable token, where a trainer requests single groups (fully asynchronous)."""
 _STOP_REASONS: Final = {Termination.LENGTH: "length", Termination.TURN_LIMIT: "length"}
 
 
@@ -48,6 +50,7 @@ class GymnastGenerator:
         self._pad_id = pad_id
         self._options = options or BatchOptions()
         self._step_wise = step_wise
+        self._empty_groups = EmptyGroups()
         self._servers: BackgroundResource[Rollouts] = BackgroundResource("gymnast-skyrl")
 
     async def generate(
@@ -55,7 +58,10 @@ class GymnastGenerator:
         input_batch: Mapping[str, Any],
         disable_tqdm: bool = True,  # noqa: FBT001, FBT002 - SkyRL's signature
     ) -> dict[str, Any]:
-        """SkyRL's `generate`: outputs in the order of the prompts. Raises FewerRolloutsError if any is missing."""
+        """SkyRL's `generate`: outputs in the order of the prompts. Raises FewerRolloutsError if any is missing.
+
+        In evaluation, every rollout is scored by its own reward, including those that would be masked in training.
+        """
         extras = input_batch.get("env_extras") or [None] * len(input_batch["prompts"])
         sampling = input_batch.get("sampling_params")
         ids = input_batch.get("trajectory_ids") or [None] * len(extras)
@@ -64,11 +70,16 @@ class GymnastGenerator:
         tasks = [with_sampling(row_of(extra, "SkyRL's dataset"), sampling) for extra in extras[::generations]]
         batch = await self._servers.run(
             lambda: self._resource,
-            lambda rollouts: collect_batch(rollouts, tasks, generations=generations, options=self._options),
+            lambda rollouts: collect_batch(
+                rollouts, tasks, generations=generations, options=self._options, allow_untrainable=True
+            ),
         )
+        is_evaluation = getattr(input_batch.get("batch_metadata"), "training_phase", "train") == "eval"
+        if not is_evaluation:
+            self._empty_groups.take(batch, len(tasks) if len(tasks) > 1 else _MAX_EMPTY_GROUPS)
         samples = list(batch.samples)
         make_rows = token_rows if self._step_wise else rollout_rows
-        rows = list(make_rows(samples, uids, self._pad_id))
+        rows = list(make_rows(samples, uids, self._pad_id, masked_vote=is_evaluation))
         figures = {f"gymnast/{name}": value for name, value in batch_metrics(samples).items()}
         return {**_columns(rows), **_trajectories(rows, ids, step_wise=self._step_wise), "rollout_metrics": figures}
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gymnast.train.background_loop import BackgroundResource
-from gymnast.train.batch import collect_batch
+from gymnast.train.batch import EmptyGroups, collect_batch
 from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.prompt_files import row_of, with_sampling
 from gymnast.train.sequences import TokenRow, reason_of, token_rows
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from gymnast.train.batch_request import Rollouts
 
+_MAX_EMPTY: Final = 512
+"""Consecutive rollouts without a trainable token after which training ends."""
 _PAD: Final = 0
 """The token of a rollout without tokens; it is masked."""
 
@@ -42,6 +44,7 @@ class SlimeGenerate:
         options = options or BatchOptions()
         self._make = rollouts
         self._options = replace(options, sample=replace(options.sample, keep_line=True))
+        self._empty = EmptyGroups()
         self._servers: BackgroundResource[Rollouts] = BackgroundResource("gymnast-slime")
 
     async def __call__(
@@ -53,7 +56,9 @@ class SlimeGenerate:
     ) -> Any:
         """Fill a sample; a list of samples with one `rollout_id` if the rollout has several segments.
 
-        Raises FewerRolloutsError if the rollout fails. A masked one is removed from the loss (`remove_sample`).
+        In evaluation it is always one sample, because slime would count the reward of each.
+        Raises FewerRolloutsError if the rollout fails. A masked one is removed from the loss (`remove_sample`);
+        NothingToTrainError ends a training in which all are.
         """
         task = with_sampling(row_of(sample.metadata, "slime's dataset"), sampling_params)
         batch = await self._servers.run(
@@ -62,9 +67,11 @@ class SlimeGenerate:
                 rollouts, [task], generations=1, options=self._options, allow_untrainable=True
             ),
         )
+        if not evaluation:
+            self._empty.take(batch, _MAX_EMPTY)
         rows = list(token_rows(list(batch.samples), [0], _PAD, masked_vote=evaluation))
         filled = [_fill(sample if row.segment == 0 else copy.copy(sample), row) for row in rows]
-        if len(filled) == 1:
+        if evaluation or len(filled) == 1:
             return filled[0]
         for item in filled:
             item.rollout_id = sample.rollout_id if sample.rollout_id is not None else sample.index

@@ -70,6 +70,8 @@ class TrlRollouts:
     def rollout(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
         """TRL's `rollout_func`: one completion per prompt. Raises FewerRolloutsError if any is missing.
 
+        In evaluation, masked rollouts keep their reward.
+
         Calls `before` first with the trainer and this object, e.g. to load new weights into the policy.
         """
         assert self.rollouts is not None, "use it as `with TrlRollouts(…)`"
@@ -78,9 +80,13 @@ class TrlRollouts:
         indexes = [_row_index(prompt) for prompt in prompts]
         generations = generations_of(indexes)
         tasks = [{TASK_INDEX: index, **self._rows[index]} for index in indexes[::generations]]
-        batch = self.background.run(collect_batch(self.rollouts, tasks, generations=generations, options=self._options))
+        is_evaluation = not getattr(getattr(trainer, "model", None), "training", True)
+        work = collect_batch(
+            self.rollouts, tasks, generations=generations, options=self._options, allow_untrainable=is_evaluation
+        )
+        batch = self.background.run(work)
         self.figures = batch_metrics(batch.samples)
-        return columns(list(batch.samples), indexes, pad_id=pad_id_of(trainer))
+        return columns(list(batch.samples), indexes, pad_id=pad_id_of(trainer), masked_vote=is_evaluation)
 
     def ask(self, instance: str, path: str, body: Any = None) -> Any:
         """Send a request to a server outside of rollouts; see `gymnast.Collector.ask`."""
@@ -111,10 +117,13 @@ class TrlRollouts:
             }
 
 
-def columns(samples: Sequence[Sample], indexes: Sequence[int], *, pad_id: int) -> dict[str, list[Any]]:
+def columns(
+    samples: Sequence[Sample], indexes: Sequence[int], *, pad_id: int, masked_vote: bool = False
+) -> dict[str, list[Any]]:
     """The columns that TRL expects: ids, logprobs, the mask of sampled tokens, and the reward.
 
-    TRL has one row per prompt. A rollout with several segments does not fit and is masked.
+    TRL has one row per prompt. A rollout with several segments does not fit and is masked. `masked_vote`: masked
+    rollouts keep their reward.
     """
     rows = rollout_rows(samples, indexes, pad_id)
     return {
@@ -122,7 +131,7 @@ def columns(samples: Sequence[Sample], indexes: Sequence[int], *, pad_id: int) -
         "completion_ids": [row.response.tolist() for row in rows],
         "logprobs": [row.logprobs.tolist() for row in rows],
         "env_mask": [row.mask.tolist() for row in rows],
-        "gymnast_reward": [row.sample.reward if row.sample.is_trainable else None for row in rows],
+        "gymnast_reward": [row.sample.reward if masked_vote or row.sample.is_trainable else None for row in rows],
         "gymnast_mask_reason": [reason_of(row) for row in rows],
     }
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from gymnast import Collector
 from gymnast.errors import UserError
 from gymnast.train.background_loop import BackgroundLoop
-from gymnast.train.batch import collect_batch, require_something_to_train
+from gymnast.train.batch import EmptyGroups, collect_batch
 from gymnast.train.verl_dataset import ROW
 from gymnast.train.verl_endpoint import VerlEndpoint
 from gymnast.train.verl_settings import SECTION, model_overrides, read_settings, task_of, window_of
@@ -32,7 +32,7 @@ class VerlCollector:
         self.settings = read_settings(values.get(SECTION))
         self.rollout: Mapping[str, Any] = values["actor_rollout_ref"]["rollout"]
         path = str(values["actor_rollout_ref"]["model"]["path"])
-        self._empty_groups = 0
+        self._empty_groups = EmptyGroups()
         raise_fd_limit()  # every rollout holds connections, so the limit bounds the concurrency
         self.background = BackgroundLoop("gymnast-verl")
         try:
@@ -63,10 +63,7 @@ class VerlCollector:
             self._collector, tasks, generations=generations, options=self.settings.batch, allow_untrainable=True
         )
         if not validate:
-            is_empty = not any(sample.is_trainable for sample in batch.samples)
-            self._empty_groups = self._empty_groups + len(batch.groups) if is_empty else 0
-            if self._empty_groups >= step:
-                require_something_to_train(batch)
+            self._empty_groups.take(batch, step)
         return batch
 
     def masked_vote(self, *, validate: bool) -> bool:
