@@ -250,32 +250,51 @@ def _comparison_table() -> list[str]:
         "  takes the library more than 5 seconds is wrong, so that the reward depends on the machine.",
         "- Errors of programs in code_gen have the texts of the Python that runs them. NeMo Gym needs Python 3.13.",
         "",
-        "Known to differ: the error of a pattern that cannot be read in a search of workplace_assistant, and an empty",
-        "message with an unknown status, which is refused here and scored there.",
+        "- Programs in code_gen find the standard library and numpy, or what `sandbox.packages` lists. There they find",
+        "  every package that NeMo Gym itself needs.",
+        "- An input of a row that has no type and is not a message, for example one with an unknown role, is refused.",
+        "  There it is taken for a list of tools, so that the model does not see it.",
+        "",
+        "Known to differ: the error of a pattern that cannot be read in a search of workplace_assistant.",
         "",
         "The command keeps every difference in `.parity.json`, and continues that file (see CONTRIBUTING.md):",
         "",
         "    make parity CHECKOUT=../Gym ORIGINAL_PYTHON=../gym-venv/bin/python MINUTES=60",
         "",
-        f"The counts are of seed {compared['seed']}, {compared['cpu_minutes']} minutes of CPU time. A difference",
-        "that was fixed, or found to be deliberate, counts as different at first; it was scored again afterwards. The",
-        "last two columns are a sample of the equal ones, scored with `strict` too. The column before them has the",
-        "replies of earlier comparisons, with other generators, and how many were equal after changes.",
+        *_comparison_runs(compared["runs"]),
+        "A difference that was fixed, or found to be deliberate, counts as different at first; it was scored again",
+        "afterwards. The last two columns are a sample of the equal ones, scored with `strict` too. The column before",
+        "them has the replies of earlier comparisons, with other generators, and how many were equal after changes.",
         "",
         f"| {' | '.join(COMPARISON_COLUMNS)} |",
         f"|{'---|' * len(COMPARISON_COLUMNS)}",
     ]
     for name, before in sorted(earlier["environments"].items()):
-        row = compared["environments"].get(name)
+        rows = [run["environments"][name] for run in compared["runs"] if name in run["environments"]]
+        sums = {key: sum(row[key] for row in rows) for key in COMPARISON_COUNTS}
+        designed = sum(count for row in rows for count in row["by_design"].values())
+        counts = (sums["compared"], sums["equal"], designed, sums["different"], sums["differing"])
         past = f"{before['compared']:,}, {before['equal']:,}"
-        if row is None:
-            lines.append(f"| {name} | – | – | – | – | – | {past} | – | – |")
-            continue
-        designed = sum(row["by_design"].values())
-        strict = f"{row['strict_compared']:,} | {row['strict_other_reward']:,}" if row["strict_compared"] else "– | –"
-        counts = (row["compared"], row["equal"], designed, row["different"], row["differing"])
+        strict = f"{sums['strict_compared']:,} | {sums['strict_other_reward']:,}"
         lines.append(f"| {name} | {' | '.join(f'{count:,}' for count in counts)} | {past} | {strict} |")
     return lines
+
+
+COMPARISON_COUNTS = ("compared", "equal", "different", "differing", "strict_compared", "strict_other_reward")
+
+
+def _comparison_runs(runs: list[dict[str, Any]]) -> list[str]:
+    """One sentence about the seeds, times and numbers of replies of the runs."""
+    parts = [
+        f"{run['seed']} ({run['cpu_minutes']} minutes,\n{_sum(run, 'compared'):,} replies, {_sum(run, 'different'):,}"
+        " different at first)"
+        for run in runs
+    ]
+    return f"The counts are of these seeds, with minutes of CPU time: {', '.join(parts)}.".split("\n")
+
+
+def _sum(run: dict[str, Any], key: str) -> int:
+    return sum(int(row[key]) for row in run["environments"].values())
 
 
 def _shown_reply(case: dict[str, Any]) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import sys
 from pathlib import Path
 
-from tests.parity.results import Results, as_counts, as_table
+from tests.parity.results import Results, add_counts, as_table
 from tests.parity.run import Plan, replay, run
 from tests.parity.seeds import ENVIRONMENTS
 
@@ -24,14 +25,23 @@ def main() -> int:
     options = _parse()
     results = Results.load(options.json)
     seed = options.seed if options.seed is not None else results.seed or random.SystemRandom().getrandbits(32)
-    plan = Plan(options.checkout.resolve(), options.python, options.environments, options.minutes, seed, options.slice)
+    plan = Plan(
+        options.checkout.resolve(),
+        options.python,
+        options.environments,
+        options.minutes,
+        seed,
+        options.slice,
+        rows=options.rows,
+    )
     if options.replay:
         results.differences = asyncio.run(replay(plan, results, say))
         results.save(options.json)
         sys.stdout.write(f"{len(results.differences)} still differ\n")
         return 1 if results.differences else 0
     if options.write is not None:
-        options.write.write_text(as_counts(results))
+        known = json.loads(options.write.read_text()) if options.write.exists() else {}
+        options.write.write_text(json.dumps(add_counts(known, results), indent=1) + "\n")
         return 0
     say(f"seed {seed}")
     asyncio.run(run(plan, results, lambda: results.save(options.json), say))
@@ -57,11 +67,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--slice", type=float, default=60.0, help="seconds for each environment before the next one")
     parser.add_argument("--seed", type=int, help="of the generated requests; by default the file's, or a new one")
     parser.add_argument("--json", type=Path, default=Path(".parity.json"), help="the results; continued if it exists")
+    parser.add_argument("--rows", type=Path, metavar="FOLDER", help="more rows to start from, as ENVIRONMENT.jsonl")
     parser.add_argument(
         "--replay", action="store_true", help="score the kept differences again, and keep those that remain"
     )
     parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the file's counts for the docs, and compare nothing"
+        "--write", type=Path, metavar="FILE", help="add the counts to those in FILE, for the docs, and compare nothing"
     )
     return parser.parse_args()
 

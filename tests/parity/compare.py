@@ -18,11 +18,13 @@ from gymnast.types.task import FAILURE_CLASS
 _IGNORED: Final = frozenset(
     {"responses_create_params", "response", "unit_tests_time_taken", "verification_time", "verification_result"}
 )
+_METRICS: Final = frozenset({"agent_metrics", "key_metrics", "group_level_metrics"})
 _MAX_INT: Final = 2**63
 _REFUSED_ROW: Final = re.compile(
     "unknown task|more than a plain expression|images do not run here|missing: (?:instance_id|repo)"
     "|'expected_answer'.*should be a valid string"
 )
+_LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
 _NAME: Final = re.compile(r"[^\W\d]")
 
 
@@ -71,7 +73,7 @@ def compare(request: dict[str, Any], original: Replies, ours: Replies) -> Compar
 
 def _is_tool(request: dict[str, Any], replies: Replies, reply: dict[str, Any]) -> bool:
     path = request["steps"][replies.index(reply)][0]
-    return path not in ("/verify", "/reset", "/step", "/seed_session")
+    return path not in ("/verify", "/reset", "/step", "/seed_session", "/aggregate_metrics")
 
 
 def find_differences(original: Replies, ours: Replies) -> dict[str, tuple[Any, Any]]:
@@ -87,7 +89,8 @@ def find_differences(original: Replies, ours: Replies) -> dict[str, tuple[Any, A
                 fields[prefix + FAILURE_CLASS] = (None, mine["body"][FAILURE_CLASS])
             for name, value in theirs["body"].items():
                 own = mine["body"].get(name)
-                if name not in _IGNORED and not is_same(_readable(name, value), _readable(name, own)):
+                rounded = name in _METRICS
+                if name not in _IGNORED and not is_same(_readable(name, value), _readable(name, own), rounded=rounded):
                     fields[prefix + name] = (value, own)
         elif not is_same(theirs["body"], mine["body"]):
             fields[prefix + "body"] = (theirs["body"], mine["body"])
@@ -107,19 +110,31 @@ def _readable(name: str, value: Any) -> Any:
     return value
 
 
-def is_same(one: Any, other: Any) -> bool:
-    """JSON equality in which 1 is 1.0, true is not 1, NaN is NaN and an integer of more than 64 bits may be text."""
+def is_same(one: Any, other: Any, *, rounded: bool = False) -> bool:
+    """JSON equality in which 1 is 1.0, true is not 1, NaN is NaN and an integer of more than 64 bits may be text.
+
+    `rounded`: fractions may differ as much as sums in another order do.
+    """
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return bool(one == other) or (math.isnan(one) and math.isnan(other))
+        return bool(one == other) or (math.isnan(one) and math.isnan(other)) or (rounded and _is_close(one, other))
     if isinstance(one, int) and abs(one) >= _MAX_INT:
         return bool(str(one) == other)
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
+        return one.keys() == other.keys() and all(
+            is_same(value, other[name], rounded=rounded) for name, value in one.items()
+        )
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(is_same, one, other))
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(is_same(*pair, rounded=rounded) for pair in pairs)
     return type(one) is type(other) and bool(one == other)
+
+
+def _is_close(one: float, other: float) -> bool:
+    return not (isinstance(one, int) and isinstance(other, int)) and math.isclose(
+        one, other, rel_tol=1e-9, abs_tol=1e-9
+    )
 
 
 def _judge_failed(
@@ -132,6 +147,26 @@ def _row_is_refused(
     _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
 ) -> bool:
     return any(reply["status"] == 422 and _REFUSED_ROW.search(str(reply["body"])) for reply in ours)
+
+
+def _params_are_refused(
+    _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
+) -> bool:
+    """An input without a type that is not a message is a list of MCP tools for the original: no model sees it."""
+    refused = [str(reply["body"]) for reply in ours if reply["status"] == 422]
+    return any("'responses_create_params'" in body for body in refused)
+
+
+def _lacks_a_package(
+    _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
+) -> bool:
+    return _LACKING.search(str(ours[-1]["body"].get("metadata"))) is not None
+
+
+def _is_sum(_request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies) -> bool:
+    """Python 3.12 and later, which NeMo Gym needs, round sums otherwise than an older one that may run it here."""
+    pairs = [(theirs, ours) for name, (theirs, ours) in fields.items() if name.endswith("reward")]
+    return len(pairs) == len(fields) and all(is_same(*pair, rounded=True) for pair in pairs)
 
 
 def _answer_is_code(
@@ -158,6 +193,9 @@ RULES: dict[tuple[str, str], Rule] = {
         "swerl_gen",
         "a row without its instance, or with a repository that is only in an image, is refused",
     ): _row_is_refused,
+    ("*", "an input that is not a message is refused"): _params_are_refused,
+    ("code_gen", "programs find numpy, and not all packages of the original"): _lacks_a_package,
+    ("multichallenge", "sums are rounded as Python 3.12 does"): _is_sum,
     ("example_multi_turn_gymnasium", "a row that fails in a later step is refused at once"): _row_is_refused,
     ("reasoning_gym", "answers are not run as code"): _answer_is_code,
     ("genrm_compare", "a score that is not finite counts as none"): _reward_is_null,

@@ -11,7 +11,10 @@ import random
 from typing import Any, Final
 
 from tests.helpers.environments import response, said
+from tests.parity.odd_code import mutate_program
+from tests.parity.odd_math import make_answers
 from tests.parity.odd_output import Output, mutate_output
+from tests.parity.odd_requests import make_run, mutate_params, mutate_response
 from tests.parity.odd_text import mutate_text
 from tests.parity.odd_values import mutate_value
 from tests.parity.seeds import Seed
@@ -63,6 +66,8 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
 }
 """Values of settings that are tried, next to those of the seeds."""
 _WITH_PROCESSES: Final = frozenset({"instruction_following", "mcqa", "reasoning_gym", "structured_outputs"})
+_RUNS: Final = 0.02
+"""The share of requests for the metrics of a run, next to those for a verdict."""
 _BLOCK: Final = 100
 """Servers that verify in processes of their own start slowly: their settings change after so many requests."""
 _ANSWERS: Final = (
@@ -105,13 +110,12 @@ def make_request(environment: str, seeds: list[Seed], run_seed: int, number: int
     """The n-th request: a seed with some things changed."""
     chance = random.Random(f"{run_seed}/{environment}/{number}")
     seed = chance.choice(seeds)
+    if seed.verdict and chance.random() < _RUNS:
+        run = {"verify_responses": make_run([{**one.row, **one.verdict} for one in seeds if one.verdict], chance)}
+        return {"environment": environment, "settings": {}, "steps": [["/aggregate_metrics", run]]}
     texts = _texts_of(seeds, seed, chance)
-    row = {**_PARAMS, **seed.row}
-    if environment == "blackjack":
-        row = {"seed": number, **row}  # without one, each side deals its own cards
-    if chance.random() < 0.12:
-        row = _mutate_row(row, chance)
-    outputs = [_choose_output(output, row, seeds, texts, chance) for output in seed.outputs]
+    row = _vary_row(environment, seed, number, texts, chance)
+    row, outputs = _vary_outputs(environment, seed, row, seeds, texts, chance)
     request: Request = {"environment": environment, "settings": _choose_settings(environment, seed, chance)}
     if environment in _WITH_PROCESSES:
         block = random.Random(f"{run_seed}/{environment}/{number // _BLOCK}")
@@ -128,14 +132,53 @@ def make_request(environment: str, seeds: list[Seed], run_seed: int, number: int
             for at, output in enumerate(outputs)
         ]
         return {**request, "steps": [["/verify", body] for body in bodies], "together": True}
-    return {
-        **request,
-        "steps": [*_tool_steps(environment, row, outputs[0], chance), ["/verify", _with(row, outputs[0])]],
-    }
+    body = _with(row, outputs[0])
+    if chance.random() < 0.05:
+        body["response"] = mutate_response(body["response"], chance)
+    return {**request, "steps": [*_tool_steps(environment, row, outputs[0], chance), ["/verify", body]]}
+
+
+def _vary_row(environment: str, seed: Seed, number: int, texts: list[str], chance: random.Random) -> dict[str, Any]:
+    row = {**_PARAMS, **seed.row}
+    if environment == "blackjack":
+        row = {"seed": number, **row}  # without one, each side deals its own cards
+    if chance.random() < 0.12:
+        row = _mutate_row(row, chance)
+    if chance.random() < 0.06:
+        row["responses_create_params"] = mutate_params(row["responses_create_params"], texts, chance)
+    return row
+
+
+def _vary_outputs(
+    environment: str, seed: Seed, row: dict[str, Any], seeds: list[Seed], texts: list[str], chance: random.Random
+) -> tuple[dict[str, Any], list[Output]]:
+    """The outputs, and the row, which has another answer if the outputs were made for it."""
+    outputs = [_choose_output(output, row, seeds, texts, chance) for output in seed.outputs]
+    if environment == "math_with_judge" and chance.random() < 0.4:
+        expected, reply = make_answers(chance)
+        return {**row, "expected_answer": expected}, [[said(reply)]]
+    if environment == "code_gen" and chance.random() < 0.5:
+        return row, [_mutate_programs(output, chance) for output in seed.outputs]
+    return row, outputs
 
 
 def _with(row: dict[str, Any], output: Output) -> dict[str, Any]:
     return {**row, "response": response(*output)}
+
+
+def _mutate_programs(output: Output, chance: random.Random) -> Output:
+    """The output with other programs in its messages."""
+    return [
+        {**item, "content": [_mutate_part(part, chance) for part in item["content"]]}
+        if item.get("type") == "message" and isinstance(item.get("content"), list)
+        else item
+        for item in output
+    ]
+
+
+def _mutate_part(part: Any, chance: random.Random) -> Any:
+    is_text = isinstance(part, dict) and isinstance(part.get("text"), str)
+    return {**part, "text": mutate_program(part["text"], chance)} if is_text else part
 
 
 def _mutate_row(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:

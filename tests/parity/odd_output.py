@@ -23,7 +23,7 @@ def mutate_output(output: Output, chance: random.Random, others: list[str]) -> O
         return output
     if chance.random() < 0.75:
         output = _mutate_a_text(output, chance, others)
-    if chance.random() < 0.3:
+    for _ in range(chance.choice((0, 0, 0, 0, 0, 1, 1, 2))):
         output = chance.choice(_SHAPES)(output, chance)
     return output
 
@@ -168,6 +168,57 @@ def _think_instead(output: Output, chance: random.Random) -> Output:
     return chance.choice(([reasoning], [reasoning, *output], [*output, reasoning]))
 
 
+def _add_tokens(output: Output, _chance: random.Random) -> Output:
+    """With the token ids and log-probabilities that a training endpoint adds to its items."""
+    tokens = {"prompt_token_ids": [1, 2, 3], "generation_token_ids": [4, 5], "generation_log_probs": [-0.5, -1.25]}
+    return [{**item, **tokens} for item in output]
+
+
+def _add_details(output: Output, chance: random.Random) -> Output:
+    """With citations, log-probabilities or fields of other dialects in the parts of messages."""
+    citation = {"type": "url_citation", "url": "http://a.example", "title": "A", "start_index": 0, "end_index": 1}
+    details: dict[str, Any] = chance.choice(
+        (
+            {"annotations": [citation]},
+            {"annotations": None},
+            {"logprobs": []},
+            {"logprobs": None},
+            {"logprobs": [{"token": "B", "bytes": [66], "logprob": -0.1, "top_logprobs": []}]},
+            {"parsed": {"answer": "B"}},
+            {"cache_control": {"type": "ephemeral"}},
+        )
+    )
+    return [
+        {**item, "content": [{**part, **details} if isinstance(part, dict) else part for part in item["content"]]}
+        if isinstance(item.get("content"), list)
+        else item
+        for item in output
+    ]
+
+
+def _think_in_between(output: Output, chance: random.Random) -> Output:
+    """Reasoning before each item, with a summary, encrypted, or with contents of its own."""
+    reasoning: dict[str, Any] = chance.choice(
+        (
+            thought("So it is 42, or \\boxed{7}."),
+            {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "gAAAA"},
+            {"type": "reasoning", "id": "r", "summary": [], "content": None, "status": "completed"},
+            {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "<think>a</think>"}] * 2},
+        )
+    )
+    return [item for one in output for item in (reasoning, one)]
+
+
+def _use_tools(output: Output, chance: random.Random) -> Output:
+    """Tool calls with their outputs before the answer, in order, twice, or without an output."""
+    text = chance.choice(("42", "", '{"error": "no such tool"}', "\\boxed{1}", "[]"))
+    call = {**called("look_up", {"query": "x"}), "call_id": "c1", "id": "f1", "status": "completed"}
+    reply = {"type": "function_call_output", "call_id": "c1", "output": text}
+    return chance.choice(
+        ([call, reply, *output], [call, call, reply, reply, *output], [call, *output], [*output, call])
+    )
+
+
 def _change_anything(output: Output, chance: random.Random) -> Output:
     changed = mutate_value(output, chance)
     return changed if isinstance(changed, list) and all(isinstance(item, dict) for item in changed) else output
@@ -175,5 +226,6 @@ def _change_anything(output: Output, chance: random.Random) -> Output:
 
 _SHAPES: Final[tuple[Callable[[Output, random.Random], Output], ...]] = (
     *(_split_parts, _split_messages, _add_item, _add_item, _change_role, _drop_field, _plain_content, _change_status),
-    *(_change_part_type, _reorder, _think_instead, _change_anything),
+    *(_change_part_type, _reorder, _think_instead, _change_anything, _add_tokens, _add_details, _think_in_between),
+    _use_tools,
 )

@@ -373,6 +373,56 @@ def shuffle_lines(text: str, chance: random.Random) -> str:
     )
 
 
+def lengthen(text: str, chance: random.Random) -> str:
+    """Very long: a piece over and over, deep brackets, thousands of digits, blanks or fences."""
+    at = _pick(text, chance)
+    piece = text[at : at + chance.randint(1, 40)] or "word "
+    times = chance.choice((60, 400, 1500))
+    digits = "9" * chance.choice((400, 4300, 5000))
+    return chance.choice(
+        (
+            text + piece * times,
+            piece * times + text,
+            "[" * times + text + "]" * times,
+            "{" * times + text,
+            "(" * times + text + ")" * times,
+            re.sub(r"\d+", digits, text, count=1),
+            f"\\boxed{{{digits}}}",
+            f"{text}\n" + "\n" * times + text,
+            " " * times + text,
+            "```\n" * times + text,
+            "\\boxed{" * times + text,
+            "<think>" * times + text,
+            "<answer>" * times + text,
+        )
+    )
+
+
+def restyle(text: str, chance: random.Random) -> str:
+    """Laid out as a list, a heading, a table, a quotation, steps, a letter or HTML; in another language's words."""
+    lines = text.splitlines() or [""]
+    return chance.choice(
+        (
+            "\n".join(f"- {line}" for line in lines),
+            "\n".join(f"{at}. {line}" for at, line in enumerate(lines, 1)),
+            "\n".join(f"> {line}" for line in lines),
+            f"| answer |\n|---|\n| {text} |",
+            f"## Answer\n\n{text}\n\n---\n*End*",
+            f"Step 1: {text}\nStep 2: {text}",
+            f"<p>{text}</p>",
+            f"Dear user,\n\n{text}\n\nP.S. {text}",
+            f"答案是：{text}。",
+            f"Réponse : {text}",
+            f"Antwort: {text}",
+            f"Ответ: {text}",
+            f"{text}\n\n**Explanation:** because {text}.",
+            f"Option {text} is correct.",
+            f"{text} (not {text[::-1]})",
+            "\t".join(lines),
+        )
+    )
+
+
 def blank(_text: str, chance: random.Random) -> str:
     """Nothing, or next to nothing."""
     return chance.choice(
@@ -404,6 +454,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         change_syntax,
         normalise,
         shuffle_lines,
+        restyle,
+        lengthen,
     ),
 )
 

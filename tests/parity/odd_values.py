@@ -35,6 +35,8 @@ def mutate_value(value: Any, chance: random.Random) -> Any:
 
 def _change_leaf(value: Any, chance: random.Random) -> Any:
     kind = chance.random()
+    if isinstance(value, str) and value[:1] in ("{", "[") and kind < 0.5:
+        return _change_json(value, chance)
     if isinstance(value, str) and kind < 0.6:
         return mutate_text(value, chance)
     if isinstance(value, bool | None) or kind > 0.8:
@@ -44,6 +46,15 @@ def _change_leaf(value: Any, chance: random.Random) -> Any:
             (value + 1, -value, float(value), str(value), value * 10**12, [value], value + 1e-9, f"{value}.0")
         )
     return chance.choice((str(value), [value], {"value": value}, json.dumps(value)))
+
+
+def _change_json(text: str, chance: random.Random) -> str:
+    """JSON inside of a text, such as a schema or arguments, with one thing changed in it."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return mutate_text(text, chance)
+    return json.dumps(mutate_value(value, chance), ensure_ascii=chance.random() < 0.5)
 
 
 def mutate_arguments(text: str, chance: random.Random) -> str:

@@ -1,31 +1,35 @@
-"""The program that runs on NeMo Gym's interpreter: one of its servers, asked by lines of JSON.
+"""The program that runs on NeMo Gym's interpreter: its servers, one after the other, asked by lines of JSON.
 
-    python original.py CHECKOUT ENVIRONMENT
+    python original.py CHECKOUT
 
-It uses nothing of Gymnast. A line of standard input is a request (see generate.py), a line of standard output its
-reply: `{"replies": [{"status": …, "body": …}, …]}`. What servers print goes to standard error. Judges are scripted by
-the request, remote functions run here, and what draws random numbers is seeded.
+It uses nothing of Gymnast. The line `{"open": "mcqa"}` forks a process with that server, so that what all servers
+import is imported once; then a line of standard input is a request (see generate.py), a line of standard output its
+reply: `{"replies": [{"status": …, "body": …}, …]}`, until the line `{"close": true}`. What servers print goes to
+standard error. Judges are scripted by the request, remote functions run here, and what draws random numbers is seeded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import importlib.util
 import inspect
 import json
+import math
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, TextIO
 from unittest.mock import AsyncMock, MagicMock
 
 JUDGE = {"type": "responses_api_models", "name": "judge"}
 ASKS_A_JUDGE = {"judge_model_server": JUDGE, "judge_responses_create_params": {"input": []}}
 REQUIRED: dict[str, dict[str, Any]] = {
-    "code_gen": {"num_processes": 1, "unit_test_timeout_secs": 10, "debug": False},
+    "code_gen": {"num_processes": 1, "unit_test_timeout_secs": 3, "debug": False},
     "equivalence_llm_judge": ASKS_A_JUDGE,
     "genrm_compare": {
         "genrm_model_server": JUDGE,
@@ -41,7 +45,9 @@ REQUIRED: dict[str, dict[str, Any]] = {
     },
     "text_to_sql": ASKS_A_JUDGE,
 }
-"""Settings without a default, and those that make judges answerable by a script."""
+"""Settings without a default, those that make judges answerable by a script, and shorter limits for programs."""
+OF_THE_ORIGINAL: dict[str, dict[str, Any]] = {"math_with_judge": {"library_verifier_timeout_seconds": 600}}
+"""Limits of time that has passed, which a busy machine would reach. See `_count_cpu_time`."""
 SEED = 0
 
 
@@ -84,6 +90,9 @@ class Original:
         self.server_class = _find_server(self.module)
         _run_remote_functions_here(self.module)
         _seed_langdetect()
+        if environment == "math_with_judge":
+            _count_cpu_time()
+            _warm_up_math_verify()
         self.lacks = _watch_nltk()
         self.clients: dict[str, Any] = {}
 
@@ -104,7 +113,8 @@ class Original:
             config_class = self.server_class.model_fields["config"].annotation
             known = {name: value for name, value in settings.items() if name in config_class.model_fields}
             fields = {"host": "127.0.0.1", "port": 1, "entrypoint": "app.py", "name": self.environment}
-            config = config_class(**{**fields, **REQUIRED.get(self.environment, {}), **known})
+            required = {**REQUIRED.get(self.environment, {}), **OF_THE_ORIGINAL.get(self.environment, {})}
+            config = config_class(**{**fields, **required, **known})
             self.clients[key] = self.server_class(config=config, server_client=self._client()).setup_webserver()
         return self.clients[key]
 
@@ -212,6 +222,25 @@ _no_tests = SimpleNamespace(remote=_tests_not_run)
 """In the place of containers: what is read from the reply is compared, not the tests' results."""
 
 
+def _count_cpu_time() -> None:
+    """Alarms ring after so much CPU time of the process: what they interrupt does not depend on the machine's load."""
+    set_handler: Any = signal.signal
+
+    def set_either(number: int, handler: Any) -> Any:
+        return set_handler(signal.SIGPROF if number == signal.SIGALRM else number, handler)
+
+    def set_alarm(seconds: float) -> int:
+        return math.ceil(signal.setitimer(signal.ITIMER_PROF, seconds)[0])
+
+    signal.signal, signal.alarm = set_either, set_alarm  # type: ignore[assignment]
+
+
+def _warm_up_math_verify() -> None:
+    """What takes a quarter of a second in the first comparison, which is a process's only one: its tables, once."""
+    verify = importlib.import_module("math_verify")
+    verify.verify(verify.parse("\\boxed{\\frac{1}{2}}"), verify.parse("It is \\boxed{0.5}, or $x^2+1$."))
+
+
 def _seed_langdetect() -> None:
     if importlib.util.find_spec("langdetect") is not None:
         importlib.import_module("langdetect").DetectorFactory.seed = SEED
@@ -237,17 +266,45 @@ def _watch_nltk() -> list[str]:
 
 
 def main() -> None:
-    """Answer until standard input ends."""
+    """Fork a process for each server that is asked for, until standard input ends."""
     sys.path.pop(0)
     requests, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    original = Original(Path(sys.argv[1]), sys.argv[2])
+    checkout = Path(sys.argv[1])
+    _import_what_all_need(checkout)
+    for line in requests:
+        child = os.fork()
+        if child == 0:
+            _serve(checkout, json.loads(line)["open"], requests, replies)
+            os._exit(0)
+        _, ending = os.waitpid(child, 0)
+        replies.write(json.dumps({"closed": os.waitstatus_to_exitcode(ending)}) + "\n")
+        replies.flush()
+
+
+def _import_what_all_need(checkout: Path) -> None:
+    sys.path.insert(0, str(checkout))
+    for name in ("nemo_gym.base_resources_server", "nemo_gym.server_utils", "nemo_gym.reward_profile", "httpx"):
+        importlib.import_module(name)
+    sys.path.pop(0)
+
+
+def _serve(checkout: Path, environment: str, requests: TextIO, replies: TextIO) -> None:
+    try:
+        original = Original(checkout, environment)
+    except BaseException as error:
+        sys.stderr.write(f"{environment}: {type(error).__name__}: {error}\n")
+        return
+    gc.freeze()  # servers that fork for each answer would copy what the collector touches
     replies.write('{"ready": true}\n')
     replies.flush()
     for line in requests:
+        request = json.loads(line)
+        if "close" in request:
+            return
         try:
-            reply = original.score(json.loads(line))
+            reply = original.score(request)
         except Exception as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         replies.write(json.dumps(reply) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any, Self
@@ -96,13 +95,17 @@ def as_table(results: Results) -> str:
     return "\n".join(lines)
 
 
-def as_counts(results: Results) -> str:
-    """The counts alone, for docs/data/scoring_comparison.json. What still differs is what is left after a replay."""
+def add_counts(counts: dict[str, Any], results: Results) -> dict[str, Any]:
+    """The counts of docs/data/scoring_comparison.json with those of a run, in the place of a run of the same seed.
+
+    What still differs is what is left after a replay.
+    """
     left = Counter(one.environment for one in results.differences)
     environments = {
         name: {**tally.model_dump(exclude={"next"}), "differing": left[name]}
         for name, tally in sorted(results.environments.items())
+        if tally.next
     }
-    minutes = round(results.cpu_s / 60, 1)
-    counts = {"commit": results.commit, "seed": results.seed, "cpu_minutes": minutes, "environments": environments}
-    return json.dumps(counts, indent=1) + "\n"
+    run = {"seed": results.seed, "cpu_minutes": round(results.cpu_s / 60, 1), "environments": environments}
+    others = [other for other in counts.get("runs", []) if other["seed"] != results.seed]
+    return {"commit": results.commit, "runs": [*others, run]}

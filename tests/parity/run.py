@@ -6,7 +6,6 @@ import asyncio
 import resource
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from tests.parity.seeds import load_seeds
 
 _STRICT_EVERY: Final = 10
 _MAX_MINIMISED: Final = 3
-_OURS_S: Final = 120
+_OURS_S: Final = 600
 _REPEATS: Final = 3
 RANDOM: Final = "the original draws random numbers"
 
@@ -40,6 +39,8 @@ class Plan:
     max_requests: int | None = None
     """In each environment; for tests."""
     program: Path = PROGRAM
+    rows: Path | None = None
+    """A folder with more rows to start from."""
 
 
 class Pair:
@@ -87,30 +88,32 @@ async def run(plan: Plan, results: Results, save: Callable[[], None], say: Calla
     results.seed, results.commit = plan.seed, _find_commit(plan.checkout)
     watch = _Watch(results)
     deadline = time.monotonic() + plan.minutes * 60
-    while time.monotonic() < deadline:
-        before = sum(tally.next for tally in results.environments.values())
-        for name in plan.environments:
-            if time.monotonic() >= deadline:
-                break
-            try:
-                errors = await _run_slice(plan, name, results, deadline)
-            except OriginalError as error:
-                say(f"{name}: {error}")
-                continue
-            watch.update()
-            save()
-            tally = results.tally(name)
-            say(f"{name}: {tally.compared:,} compared, {tally.refused:,} refused, {tally.different:,} differing")
-            for message, count in errors.most_common(3):
-                say(f"  {count} times: {message}")
-        if sum(tally.next for tally in results.environments.values()) == before:
-            break  # every environment has its share
+    async with OriginalProcess(plan.python, plan.checkout, plan.program) as originals:
+        while time.monotonic() < deadline:
+            before = sum(tally.next for tally in results.environments.values())
+            for name in plan.environments:
+                if time.monotonic() >= deadline:
+                    break
+                try:
+                    await _run_slice(plan, name, results, deadline, originals)
+                except OriginalError as error:
+                    say(f"{name}: {error}")
+                    continue
+                watch.update()
+                save()
+                tally = results.tally(name)
+                say(f"{name}: {tally.compared:,} compared, {tally.refused:,} refused, {tally.different:,} differing")
+                for message, count in originals.errors.most_common(3):
+                    say(f"  {count} times: {message}")
+            if sum(tally.next for tally in results.environments.values()) == before:
+                break  # every environment has its share
+    watch.update()
+    save()
 
 
-async def _run_slice(plan: Plan, name: str, results: Results, deadline: float) -> Counter[str]:
-    tally, seeds = results.tally(name), load_seeds(name, plan.checkout)
-    original = OriginalProcess(plan.python, plan.checkout, name, plan.program)
-    async with original, Ours(name, plan.checkout) as ours:
+async def _run_slice(plan: Plan, name: str, results: Results, deadline: float, originals: OriginalProcess) -> None:
+    tally, seeds = results.tally(name), load_seeds(name, plan.checkout, plan.rows)
+    async with originals.opened(name) as original, Ours(name, plan.checkout) as ours:
         pair = Pair(original, ours)
         until = deadline
         while time.monotonic() < until and (plan.max_requests is None or tally.next < plan.max_requests):
@@ -124,7 +127,6 @@ async def _run_slice(plan: Plan, name: str, results: Results, deadline: float) -
                 await _count_strict(pair, tally, request)
             if until == deadline:  # what starts with the first request does not count
                 until = min(deadline, time.monotonic() + plan.slice_s)
-    return original.errors
 
 
 async def _keep(pair: Pair, results: Results, request: Request, comparison: Comparison, number: int) -> None:
@@ -148,15 +150,15 @@ async def _count_strict(pair: Pair, tally: Tally, request: Request) -> None:
 async def replay(plan: Plan, results: Results, say: Callable[[str], None]) -> list[Difference]:
     """Score the kept differences again; returns those that still differ."""
     left: list[Difference] = []
-    for name in sorted({one.environment for one in results.differences}):
-        original = OriginalProcess(plan.python, plan.checkout, name, plan.program)
-        async with original, Ours(name, plan.checkout) as ours:
-            pair = Pair(original, ours)
-            for one in [one for one in results.differences if one.environment == name]:
-                comparison = await pair.check(one.request)
-                say(f"{name} {one.number}: {comparison.rule or comparison.kind}")
-                if comparison.kind is Kind.DIFFERENT:
-                    left.append(one.model_copy(update={"fields": comparison.fields}))
+    async with OriginalProcess(plan.python, plan.checkout, plan.program) as originals:
+        for name in sorted({one.environment for one in results.differences}):
+            async with originals.opened(name) as original, Ours(name, plan.checkout) as ours:
+                pair = Pair(original, ours)
+                for one in [one for one in results.differences if one.environment == name]:
+                    comparison = await pair.check(one.request)
+                    say(f"{name} {one.number}: {comparison.rule or comparison.kind}")
+                    if comparison.kind is Kind.DIFFERENT:
+                        left.append(one.model_copy(update={"fields": comparison.fields}))
     return left
 
 

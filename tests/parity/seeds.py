@@ -28,10 +28,12 @@ class Seed:
     way: str = "verify"
     settings: dict[str, Any] = field(default_factory=dict)
     judge: Any = None
+    verdict: dict[str, Any] = field(default_factory=dict)
+    """What a case says that the verdict is; for metrics of runs."""
 
 
-def load_seeds(environment: str, checkout: Path | None = None) -> list[Seed]:
-    """The seeds of an environment."""
+def load_seeds(environment: str, checkout: Path | None = None, rows: Path | None = None) -> list[Seed]:
+    """The seeds of an environment; `rows` is a folder that may have more of its rows, as `ENVIRONMENT.jsonl`."""
     seeds = [seed for case in read_jsonl(CASES / f"{environment}.jsonl") if (seed := _from_case(case)) is not None]
     way = seeds[0].way
     folders = [BUILTIN / "resources_servers" / environment / "data"]
@@ -41,6 +43,9 @@ def load_seeds(environment: str, checkout: Path | None = None) -> list[Seed]:
         for path in sorted(folder.glob("*example*.jsonl")):
             if "recording" not in path.name:
                 seeds += [_from_row(row, way, seeds[0]) for row in read_jsonl(path) if len(str(row)) < _MAX_CHARS]
+    more = rows / f"{environment}.jsonl" if rows is not None else None
+    if more is not None and more.exists():
+        seeds += [_from_row(row, way, seeds[0]) for row in read_jsonl(more) if len(str(row)) < _MAX_CHARS]
     return seeds
 
 
@@ -54,12 +59,15 @@ def _from_case(case: dict[str, Any]) -> Seed | None:
     else:
         outputs = case["cohort"] if way == "cohort" else [case["output"]]
     items = [[said(item) if isinstance(item, str) else item for item in output] for output in outputs]
-    return Seed(case["row"], items, way, settings, case.get("settings", {}).get("judge"))
+    answer = case["nemo_gym"]
+    verdict = {name: value for name, value in answer.items() if name != "status"} if "reward" in answer else {}
+    return Seed(case["row"], items, way, settings, case.get("settings", {}).get("judge"), verdict)
 
 
 def _from_row(row: dict[str, Any], way: str, like: Seed) -> Seed:
-    """A row of an example, with the output of its stored rollout if it is one."""
-    output = (row.get("response") or {}).get("output") or [said("")]
+    """A row of an example, with the output of its stored rollout, or else the answer that it expects."""
+    answer = row.get("expected_answer", row.get("answer"))
+    output = (row.get("response") or {}).get("output") or [said(answer if isinstance(answer, str) else "")]
     fields = {name: value for name, value in row.items() if name not in _WRITTEN_BY_US}
     outputs = [output] * (len(like.outputs) if way == "cohort" else 1)
     return Seed(fields, outputs, way, like.settings if way == "cohort" else {}, like.judge)

@@ -1,6 +1,6 @@
-"""Stands in for the original in tests: our own server in a process of its own, with the same protocol as original.py.
+"""Stands in for the original in tests: our own servers in another process, with the same protocol as original.py.
 
-    python stand_in.py CHECKOUT ENVIRONMENT
+    python stand_in.py CHECKOUT
 
 Where the checkout has a file `broken`, every reward of 1 is 0.5.
 """
@@ -25,14 +25,16 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    async def serve() -> None:
-        async with Ours(sys.argv[2], checkout) as ours:
+    async def serve(environment: str) -> None:
+        async with Ours(environment, checkout) as ours:
             print('{"ready": true}', file=replies, flush=True)
-            while line := await asyncio.to_thread(sys.stdin.readline):
-                found = await ours.score(json.loads(line))
+            while "close" not in (request := json.loads(await asyncio.to_thread(sys.stdin.readline))):
+                found = await ours.score(request)
                 print(json.dumps({"replies": _break(found, checkout)}), file=replies, flush=True)
+        print('{"closed": 0}', file=replies, flush=True)
 
-    asyncio.run(serve())
+    while line := sys.stdin.readline():
+        asyncio.run(serve(json.loads(line)["open"]))
 
 
 def _break(replies: list[dict[str, Any]], checkout: Path) -> list[dict[str, Any]]:

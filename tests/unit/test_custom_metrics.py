@@ -112,6 +112,13 @@ def test_a_task_lists_its_rollouts() -> None:
     ]
 
 
+@pytest.mark.parametrize("reward", [True, None, "1"])
+def test_a_rollout_lists_a_reward_that_is_no_number_as_it_is(reward: Any) -> None:
+    (group,) = aggregate([rollout(3, 0, 1.0), {**rollout(3, 1, 0.0), "reward": reward}])["group_level_metrics"]
+    assert [info["reward"] for info in group["rollout_infos"]] == [1.0, reward]
+    assert group["mean/reward"] == 1.0
+
+
 def test_added_row_by_row_or_all_at_once_is_the_same() -> None:
     chance = random.Random(2)
     rows = [

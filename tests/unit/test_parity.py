@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests.parity.compare import Comparison, Kind, compare, find_differences, is_same
 from tests.parity.generate import make_request
 from tests.parity.minimise import minimise
+from tests.parity.odd_code import mutate_program
 from tests.parity.odd_output import mutate_output
 from tests.parity.odd_text import MUTATIONS, mutate_text
 from tests.parity.odd_values import mutate_arguments, mutate_value
 from tests.parity.original import Script
-from tests.parity.results import Difference, Results, as_counts
+from tests.parity.results import Difference, Results, add_counts
 from tests.parity.seeds import ENVIRONMENTS, load_seeds
 
 VERIFY: dict[str, Any] = {"environment": "mcqa", "settings": {}, "steps": [["/verify", {}]]}
@@ -60,6 +61,38 @@ def test_requests_follow_from_seed_and_number(environment: str) -> None:
     assert requests == [make_request(environment, seeds, 5, number) for number in range(40)]
     assert len({json.dumps(request, sort_keys=True) for request in requests}) > 35
     assert requests[:20] != [make_request(environment, seeds, 6, number) for number in range(20)]
+
+
+def test_requests_vary_what_is_around_the_output_and_ask_for_metrics_of_runs() -> None:
+    seeds = load_seeds("math_with_judge")
+    requests = [make_request("math_with_judge", seeds, 7, number) for number in range(600)]
+    bodies = [body for request in requests for path, body in request["steps"] if path == "/verify"]
+    runs = [body for request in requests for path, body in request["steps"] if path == "/aggregate_metrics"]
+    assert any("usage" in body["response"] for body in bodies)
+    assert any("tools" not in body["response"] for body in bodies)
+    assert len({str(body["responses_create_params"]) for body in bodies}) > 20
+    assert all(run["verify_responses"] for run in runs)
+    assert len(runs) > 3
+
+
+def test_programs_of_replies_change_and_other_texts_do_not() -> None:
+    reply_ = "Here:\n```python\nprint(input())\n```\nDone."
+    changed = {mutate_program(reply_, random.Random(seed)) for seed in range(80)}
+    assert len(changed) > 40
+    assert all(text.startswith("Here:\n```python\n") for text in changed)
+    assert mutate_program("no program", random.Random(1)) == "no program"
+
+
+def test_more_rows_are_read_from_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "mcqa.jsonl").write_text(json.dumps({"expected_answer": "B", "options": []}) + "\n")
+    assert load_seeds("mcqa", rows=tmp_path)[-1].outputs[0][0]["content"][0]["text"] == "B"
+    assert load_seeds("ruler", rows=tmp_path) == load_seeds("ruler")
+
+
+def test_sums_of_metrics_may_be_rounded_and_rewards_may_not() -> None:
+    one, other = reply(reward=0.1, agent_metrics={"a": 0.1}), reply(reward=0.1, agent_metrics={"a": 0.1 + 1e-15})
+    assert find_differences([one], [other]) == {}
+    assert find_differences([one], [reply(**{**one["body"], "reward": 0.1 + 1e-15})]).keys() == {"reward"}
 
 
 def test_outputs_get_other_texts_shapes_and_calls() -> None:
@@ -134,14 +167,17 @@ def test_a_run_goes_on_where_its_file_ends(tmp_path: Path) -> None:
     assert Results.load(tmp_path / "new.json").tally("ruler").next == 1
 
 
-def test_the_docs_count_what_is_left_after_a_replay() -> None:
-    results = Results(commit="c", cpu_s=90)
+def test_the_docs_count_what_is_left_after_a_replay_of_each_seed() -> None:
+    results = Results(commit="c", seed=3, cpu_s=90)
     for _ in range(2):
         results.tally("mcqa").count(Comparison(Kind.DIFFERENT))
     left = Difference(environment="mcqa", number=1, signature="reward", request={}, fields={})
-    counts = json.loads(as_counts(results.model_copy(update={"differences": [left]})))
-    assert (counts["commit"], counts["cpu_minutes"]) == ("c", 1.5)
-    assert (counts["environments"]["mcqa"]["different"], counts["environments"]["mcqa"]["differing"]) == (2, 1)
+    counts = add_counts({}, results.model_copy(update={"differences": [left]}))
+    (run,) = counts["runs"]
+    assert (counts["commit"], run["seed"], run["cpu_minutes"]) == ("c", 3, 1.5)
+    assert (run["environments"]["mcqa"]["different"], run["environments"]["mcqa"]["differing"]) == (2, 1)
+    again = add_counts(add_counts(counts, results.model_copy(update={"seed": 4})), results)
+    assert [(run["seed"], run["environments"]["mcqa"]["differing"]) for run in again["runs"]] == [(4, 0), (3, 0)]
 
 
 def test_a_judges_failure_here_is_deliberate() -> None:

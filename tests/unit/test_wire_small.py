@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -228,6 +229,14 @@ def test_items_that_are_not(item: object, loc: str) -> None:
     with pytest.raises(InvalidBody) as caught:
         validate_params({"input": [item]})
     assert loc in [str(step) for step in caught.value.detail[0]["loc"]]
+
+
+@pytest.mark.parametrize("status", ["failed", None, 3])
+@pytest.mark.parametrize("message", [MESSAGE, {"role": "assistant", "content": "x"}, {**ASSISTANT, "content": []}])
+def test_an_unknown_status_of_a_message_without_output_is_ignored(message: dict[str, object], status: object) -> None:
+    (item,) = cast("list[Any]", validate_params({"input": [{**message, "status": status}]})["input"])
+    assert "status" not in item
+    assert item["content"] == message["content"]
 
 
 def test_unknown_keys_of_items_are_dropped_and_of_params_refused() -> None:

@@ -43,8 +43,8 @@ class Aggregation:
         self._columns: dict[str, array[float]] = {}
         self._integers: dict[str, bool] = {}
         self._complete = True
-        self._overridden: dict[int, dict[str, int | float]] = {}
-        """By row, its fields whose names are in its usage, too: columns have the usage."""
+        self._overridden: dict[int, JsonObject] = {}
+        """By row, its fields that its usage has too (columns have the usage), and a reward that is not a number."""
 
     def add(self, row: JsonObject) -> None:
         """Add a verify row."""
@@ -53,8 +53,11 @@ class Aggregation:
         self._tasks.append(task)
         self._rollouts.append(rollout)
         own, usage = own_numbers(row), usage_numbers(row)
-        if shared := own.keys() & usage.keys():
-            self._overridden[count] = {name: own[name] for name in shared}
+        overridden: JsonObject = {name: own[name] for name in own.keys() & usage.keys()}
+        if "reward" in row and (isinstance(row["reward"], bool) or not _is_number(row["reward"])):
+            overridden["reward"] = row["reward"]
+        if overridden:
+            self._overridden[count] = overridden
         for name, value in (own | usage).items():
             column = self._columns.get(name)
             if column is None:

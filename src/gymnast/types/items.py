@@ -16,12 +16,13 @@ from typing import (  # typing's own TypedDict is not enough before 3.12
     TypeAlias,
 )
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Tag, with_config
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Tag, with_config
 from typing_extensions import TypedDict
 
 from gymnast.types.json import JsonObject
 
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+_STATUSES: Final = ("in_progress", "completed", "incomplete")
 
 
 _lenient = with_config(ConfigDict(extra="ignore"))  # unknown keys are dropped; explicit because settings are inherited
@@ -218,9 +219,20 @@ def _is_output(message: JsonObject) -> bool:
     content = message.get("content")
     if message.get("role", "assistant") != "assistant" or isinstance(content, str):
         return False
-    parts = content if isinstance(content, list) else []
-    has_input = bool(parts) and all(map(_is_input_part, parts))
-    return not (has_input or (content == [] and "id" not in message))
+    if content == []:
+        return isinstance(message.get("id"), str) and _has_known_status(message)
+    return not (isinstance(content, list) and all(map(_is_input_part, content)))
+
+
+def _has_known_status(message: JsonObject) -> bool:
+    return message.get("status", "completed") in _STATUSES
+
+
+def _drop_unknown_status(message: Any) -> Any:
+    """An input message has no status of its own: one that other servers made up is ignored."""
+    if not isinstance(message, dict) or _has_known_status(message):
+        return message
+    return {name: value for name, value in message.items() if name != "status"}
 
 
 def _is_input_part(part: Any) -> bool:
@@ -242,7 +254,7 @@ def _item_tag(value: Any) -> str | None:
 
 
 Item: TypeAlias = Annotated[
-    Annotated[EasyMessage, AfterValidator(_check_bundle), Tag("easy_message")]
+    Annotated[EasyMessage, BeforeValidator(_drop_unknown_status), AfterValidator(_check_bundle), Tag("easy_message")]
     | Annotated[OutputMessage, AfterValidator(_check_bundle), Tag("output_message")]
     | Annotated[FunctionCall, AfterValidator(_check_bundle), Tag("function_call")]
     | Annotated[FunctionCallOutput, Tag("function_call_output")]

@@ -49,6 +49,8 @@ _DISABLED_OS = (
     " unlink fchmod fchown chmod chown chroot lchflags lchmod lchown getcwd chdir"
 )
 _DISABLED_SHUTIL = "rmtree move chown"
+_IMPORTED_FIRST = (("numpy", "numpy"), ("multiprocessing", "multiprocessing"), ("concurrent", "multiprocessing"))
+"""Modules that cannot be imported without what is disabled, and in which programs they are imported before that."""
 _DISABLED_MODULES = "ipdb joblib resource psutil tkinter"
 _MAX_DIGITS = 50_000
 _STACK_BYTES = 4 << 30
@@ -166,16 +168,17 @@ def _find_function(job: dict[str, Any]) -> Any:
 
 
 def _prepare(source: str) -> None:
-    if "numpy" in source:
-        with contextlib.suppress(ImportError):
-            __import__("numpy")  # it cannot be imported without what is disabled below
+    for word, module in _IMPORTED_FIRST:
+        if word in source:
+            with contextlib.suppress(ImportError):
+                __import__(module)
     signal.signal(signal.SIGALRM, _on_alarm)
     sys.set_int_max_str_digits(_MAX_DIGITS)
     _raise_stack_limit()
     disabled = [(os, _DISABLED_OS), (shutil, _DISABLED_SHUTIL), (subprocess, "Popen"), (builtins, "quit help")]
-    for module, names in disabled:
+    for owner, names in disabled:
         for name in names.split():
-            setattr(module, name, None)
+            setattr(owner, name, None)
     if not hasattr(builtins, "exit"):
         builtins.exit = sys.exit  # type: ignore[assignment]
     builtins.print = _make_flushing_print()

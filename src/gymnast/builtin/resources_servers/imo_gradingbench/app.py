@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from gymnast.kit import Attempt, Environment, EnvironmentSettings, InvalidBody, ScoringSettings, Task, Verdict
+from gymnast.kit import (
+    Attempt,
+    CustomMetrics,
+    Environment,
+    EnvironmentSettings,
+    InvalidBody,
+    ScoringSettings,
+    Task,
+    Verdict,
+)
 
 from .grades import POINTS, distance, expected_grade, is_same_half, join_messages, last_word_grade, strict_grade
+from .metrics import METRICS
 
 
 class ImoGradingBenchSettings(ScoringSettings, EnvironmentSettings):
@@ -30,6 +40,7 @@ class ImoGradingBench(Environment[ImoGradingBenchTask, None]):
     """Scores one grade; no session, no tools."""
 
     settings: ImoGradingBenchSettings
+    custom_metrics: ClassVar[CustomMetrics] = METRICS
 
     def parse_task(self, row: dict[str, Any]) -> ImoGradingBenchTask:
         task = super().parse_task(row)
