@@ -80,7 +80,9 @@ COUNT: Final = re.compile(
 ZERO_COUNT: Final = re.compile(
     rb"(?i:(?<![\w-])(?:"
     + _COUNTED
-    + rb")[\"']?\s*[=:]?\s*0\b(?![.:x]\d)|(?<![\w.:-])0 (?:\w+ )?(?:"
+    + rb")[\"']?\s*[=:]?\s*0\b(?![.:x]\d)|(?<![\w.:-])"
+    + rb"(?<!rank )(?<!worker )(?<!gpu )(?<!node )(?<!process )(?<!device )(?<!task )(?<!shard )(?<!stage )"
+    + rb"(?<!replica )0 (?:\w+ )?(?:"
     + _COUNTED
     + rb")\b|"
     + _LABEL
