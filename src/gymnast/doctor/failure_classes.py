@@ -177,7 +177,7 @@ _SUBJECTS: Final = (
     ),
     (Layer.SANDBOX, re.compile(r"(?i)sandbox|bwrap|gvisor|firecracker")),
     (Layer.AGENT, re.compile(r"(?i)agent")),
-    (Layer.DATA_SCHEMA, re.compile(r"(?i)dataset|jsonl|\brows?\b|/data/|data\.py|loader")),
+    (Layer.DATA_SCHEMA, re.compile(r"(?i)dataset|jsonl|\brows?\b|(?<=[\w.-])/data/|data\.py|loader")),
 )
 """Whose failure it is, by the words in a line and its frames."""
 _SYSTEM_PATH: Final = re.compile(r"(?<![\w/])/(?:run|var|dev|proc|sys|etc|\S*spool|tmp/slurm\w*)/")

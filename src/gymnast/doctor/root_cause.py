@@ -235,6 +235,8 @@ def _rank(line: FailureLine) -> float:
         return Role.END
     if line.role is Role.ANNOUNCEMENT and line.failure_class is None:
         return Role.END - 0.5
+    if line.exception is not None and line.role is Role.END and line.failure_class is not None:
+        return Role.ANNOUNCEMENT  # it names what it waited for
     if line.exception is not None and line.failure_class in NOTICED:
         return Role.REPORT  # raised, not only noted while others end
     if line.exception is None and (rank := _rank_of_text(line)) is not None:

@@ -160,6 +160,8 @@ def _is_of_system(traced: Traced, signature: str) -> bool:
 def _is_background(traced: Traced, signature: str) -> bool:
     """True for an error that comes again and again while a log goes on: it did not stop the work before either."""
     span = _last_line(traced) - first_line(traced)[1]
+    if ends_by_nature(traced, signature):
+        return False
     if traced.count < _MIN_BACKGROUND or signature in _LASTING or isinstance(traced, LoggedException):
         return False
     return traced.count <= _BACKGROUND_SHARE * span and traced.progress_between >= _SOME_PROGRESS
