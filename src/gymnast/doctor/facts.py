@@ -346,6 +346,10 @@ class LoggedException:
     """The installed packages through which the call went that raised it."""
     inner_line: int = 0
     """The line of the exception that led to it, if there is one."""
+    details: tuple[str, ...] = ()
+    """The further lines of its message."""
+    is_logged_low: bool = False
+    """A logger wrote it below the level of an error: the program caught it."""
     outcome: Outcome | None = None
     progress_between: int = 0
     """Lines of normal operation after its first occurrence."""

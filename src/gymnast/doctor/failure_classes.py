@@ -123,8 +123,8 @@ OWN: Final = {
     ),
     "training_oom": FailureClass(
         Layer.INFRA,
-        "a training program has too little GPU memory",
-        "the model, its optimizer and the activations of a batch do not fit into the GPU's memory",
+        "a program has too little GPU memory",
+        "the model, its optimizer and the activations of a batch do not fit into the GPU's memory, or others use it",
         "lower the batch size or the sequence length, enable gradient checkpointing or sharding, add GPUs, or free the "
         "GPU memory that others use (nvidia-smi)",
     ),
@@ -145,6 +145,12 @@ OWN: Final = {
     ),
     "agent_exception": FailureClass(
         Layer.AGENT, "the agent's code failed", "an exception in an agent's code", "fix the code that it points to"
+    ),
+    "program_error": FailureClass(
+        Layer.AGENT,
+        "a program stopped because it does not accept something",
+        "its message says what: its input, a setting or its own state",
+        "read the message and the code at the named place; change what it names, or the code",
     ),
     "code_exception": FailureClass(
         Layer.AGENT,
@@ -171,12 +177,16 @@ _SUBJECTS: Final = (
     ),
     (Layer.SANDBOX, re.compile(r"(?i)sandbox|bwrap|gvisor|firecracker")),
     (Layer.AGENT, re.compile(r"(?i)agent")),
-    (Layer.DATA_SCHEMA, re.compile(r"(?i)dataset|jsonl|\brows?\b|/data/|data\.py|loader")),
+    (Layer.DATA_SCHEMA, re.compile(r"(?i)dataset|jsonl|\brows?\b|(?<=[\w.-])/data/|data\.py|loader")),
 )
 """Whose failure it is, by the words in a line and its frames."""
 _SYSTEM_PATH: Final = re.compile(r"(?<![\w/])/(?:run|var|dev|proc|sys|etc|\S*spool|tmp/slurm\w*)/")
 _BY_SUBJECT: Final = frozenset(
-    {*(BETWEEN_PROCESSES - {"container", "collective_failed", "data_unreadable", "ray_down"}), "code_exception"}
+    {
+        *(BETWEEN_PROCESSES - {"container", "collective_failed", "data_unreadable", "ray_down"}),
+        "code_exception",
+        "program_error",
+    }
 )
 _NOT_FREE: Final = re.compile(
     r"(?i)\binsufficient\b|nodes are available|unschedulable|not enough (?:nodes|resources|slots)"
@@ -222,7 +232,7 @@ def layer_of(failure_class: str, text: str, of_log: Layer = Layer.INFRA) -> Laye
     if failure_class == "timed_out" and (_STARTING.search(text) or _DAEMON.search(text)):
         return Layer.INFRA
     subject = subject_of(text)
-    if failure_class == "code_exception":
+    if failure_class in {"code_exception", "program_error"}:
         return subject if subject in {Layer.VERIFIER, Layer.DATA_SCHEMA, Layer.AGENT} else Layer.AGENT
     if subject is None and of_log is not Layer.INFRA:
         return of_log

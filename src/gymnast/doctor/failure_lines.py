@@ -11,7 +11,15 @@ from gymnast.doctor.log_markers import without_hedges
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.python_bugs import BUGS, class_of_bug, loads_weights
 from gymnast.doctor.signatures import BROAD, SIGNATURES
-from gymnast.doctor.system_errors import BETWEEN_PROCESSES, ENDS, HARD, ORDER, classify, classify_plain
+from gymnast.doctor.system_errors import (
+    BETWEEN_PROCESSES,
+    ENDS,
+    HARD,
+    ORDER,
+    classify,
+    classify_plain,
+    classify_wrapped,
+)
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import LoggedException, Quote
@@ -27,7 +35,7 @@ _REFUSED: Final = frozenset({"model_name_wrong", "key_refused", "context_overflo
 """What a server refuses to do: its own reason."""
 TRANSPORT: Final = re.compile(
     r"(?i)NET/(?:IB|Socket|OFI)\b|\bibv_\w+|vendor err|no socket interface|socket\w*Connect\b|Connect to \S+ failed"
-    r"|\bmlx5\w*|link (?:is |went )?down|\bport error"
+    r"|\bmlx5\w*|link (?:is |was |went )?(?:down|broken)|\bport error"
 )
 """A line of a collective that names the connection that failed: why, not only that the ranks lost each other."""
 _UNHANDLED: Final = re.compile(r"(?i)unhandled (?:cuda|system) error")
@@ -38,6 +46,7 @@ _LOST_PEER: Final = frozenset(
 """Exceptions that say that the other end is gone, even without a message."""
 NOTICED: Final = frozenset({"peer_lost", "clients_gone"})
 """What the other end of a connection notices of a failure."""
+_DETAIL_CHARS: Final = 130
 _MAX_DELAY_S: Final = 7200.0
 """Time until a fault of the machine shows in the logs of others."""
 _SOON: Final = 20
@@ -107,7 +116,7 @@ def _without_fields(message: str) -> str:
 
 def _class_of_line(message: str, signature: str | None) -> tuple[str | None, bool]:
     """The class of a line, and whether a signature of one fault says so."""
-    shared = classify(message)
+    shared = classify_wrapped(message)
     is_wrapper = signature == "server_assert" and shared == "collective_failed"  # it quotes the error that it wraps
     is_plain = (signature in BROAD and classify_plain(message) is not None) or (
         signature in BROADEST and shared in _OF_MACHINE
@@ -162,10 +171,23 @@ def with_exception(line: FailureLine, error: LoggedException) -> FailureLine:
         failure_class = "code_exception"
     if failure_class is None and error.type in _LOST_PEER:
         failure_class, role = "peer_lost", Role.END
+    if failure_class is None and (told := _class_of_details(error)) is not None:
+        failure_class, detail = told
+        role = Role.CAUSE if role is not Role.END else role
+        line = replace(line, quote=replace(line.quote, text=f"{line.quote.text} … {detail[-_DETAIL_CHARS:]}"))
     is_open = failure_class is None or (failure_class in OVERRIDDEN and failure_class != "install_mismatch")
     if is_open and not line.is_known and (own := class_of_bug(error)):
         failure_class, role = own, Role.CAUSE if role is not Role.END else role
     return replace(line, exception=error, what=what, failure_class=failure_class, role=role, last_line=error.last_line)
+
+
+def _class_of_details(error: LoggedException) -> tuple[str, str] | None:
+    """The class that the further lines of an exception's message tell, and that line. The last one says why."""
+    for detail in reversed(error.details):
+        told = classify(without_hedges(own_words(detail).encode()).decode())
+        if told is not None and told not in BROADEST | BETWEEN_PROCESSES | ENDS:
+            return told, detail
+    return None
 
 
 def is_followed(line: FailureLine, certain: list[FailureLine]) -> bool:

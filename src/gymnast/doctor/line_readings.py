@@ -46,6 +46,7 @@ SHUTDOWN_ID: Final = "shutdown"
 STARTED_ID: Final = "started"
 SHUTDOWN_MARKS: Final = frozenset({SHUTDOWN_ID, STARTED_ID})
 _MIN_OPTIONS: Final = 4
+_OPTION: Final = re.compile(rb"[\s'\"\[,(]--[a-z]")
 _TRACED: Final = re.compile(rb"\++ \S")
 """A command that a shell repeats (set -x)."""
 _MARKERS: Final = (
@@ -126,7 +127,7 @@ def _classify(line: bytes) -> LineReading:
 
 def _is_command(line: bytes) -> bool:
     """True for a command that a program or a shell repeats before it runs it: its options are no observation."""
-    is_echo = _TRACED.match(line) is not None or line.count(b" --") >= _MIN_OPTIONS
+    is_echo = _TRACED.match(line) is not None or len(_OPTION.findall(line)) >= _MIN_OPTIONS
     return is_echo and not reports_failure(line)
 
 

@@ -50,6 +50,8 @@ _ANNOUNCEMENT: Final = re.compile(
     r")?occurred\.?\s*$"
     r"|exception in (?:asgi application|thread|callback)|error executing job|error handling request"
     r"|^\W*error:?\s*$|^error: \w+$"
+    r"|^(?:\S+ +){0,3}\d+ (?:errors?|failures?)(?:\(s\))?(?: generated| found| occurred)?\W*$"
+    r"|\bbuild failed\W*$"
     r"|RayTaskError\(|CalledProcessError|subprocess-exited-with-error|unhandled exception\.?\s*$"
     r"|complete standard error|ray::\S+\(|error loading model: \S+: failed to load model|couldn't start container"
     r"|container start failed with error code"
@@ -81,7 +83,7 @@ def role_of_exception(role: Role, message: str) -> Role:
 def announces(line: bytes) -> bool:
     """True if the next lines say what this one is about."""
     text = line.rstrip()
-    return text.endswith(b":") or b"validation error" in text or text.startswith(b"terminate called after")
+    return text.endswith((b":", b": {", b": (", b"= {")) or b"validation error" in text or text.startswith(b"terminate called after")
 
 
 _STAMP: Final = (

@@ -33,6 +33,7 @@ _LEVEL: Final = re.compile(
     rb"|\[(?i:(" + _WORDS + rb"))\s*\]"
     rb"|^(?i:(" + _WORDS + rb"))(?=[:\[])"
     rb"|^(info|warning|error|notice|verbose|debug) (?=[\w@\"'])"
+    rb"|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? +(?i:(" + _WORDS + rb"))(?= +(?:\d|\[|\())"
 )
 _EVENT: Final = re.compile(rb"^\s*(Normal|Warning)\s{2,}\w")
 """An event of Kubernetes: all its failures are called warnings."""
@@ -67,7 +68,7 @@ _SIGNS: Final = re.compile(rb"[:/_(\[{\"'`\\]")
 _PYTHON_WARNING: Final = re.compile(rb":\d+: \w*Warning: ")
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
-    rb"|(?i:(?:^|[\s\]:])(?:fatal |internal )?error: |(?:^|\s)fatal: )"
+    rb"|(?i:(?:^|[\s\]:])(?:fatal |internal )?error: |(?:^|\s)fatal: )|: error [A-Z]{1,4}\d{2,5}: "
     rb"|^make(?:\[\d+\])?: \*\*\* "
     rb"|(?:^|: )panic: |panicked at|Unhandled exception|Exception in thread|Assertion .{1,200}failed|core dumped"
     rb"|terminate called|(?:^|\W)(?:Killed|Aborted|Segmentation fault|Illegal instruction|Bus error)\s*$"

@@ -43,6 +43,8 @@ NO_WORK: Final = re.compile(
     rb"|^\s*(?:at |#?\d+[: ]+0x|File \"|\.{3}|[|+]))"
 )
 """Lines that repeat although nothing is done."""
+_TABLE_ROW: Final = re.compile(rb"\|(?:[^|]*\|){4,}\s*$")
+"""A row of a table: results that a program shows."""
 _IDLE: Final = re.compile(
     rb"(?i:\b(?:wait(?:ing)?|retr(?:y|ies|ying)|attempts?|polling|still|sleep\w*|pending|back(?:ing)?[- ]?off|lost"
     rb"|terminat\w+|stopp\w+|exit\w*)\b)"
@@ -147,6 +149,8 @@ def reports_progress(line: bytes) -> bool:
         return int(access[1]) < _FIRST_ERROR
     if SHUTDOWN.search(line):
         return False
+    if _TABLE_ROW.match(line):
+        return not speaks_of_failure(line)
     if level_of(line) is not Level.INFO:
         return is_normal(line) and _is_work(line)
     own = own_words(line.decode(errors="replace")).encode()

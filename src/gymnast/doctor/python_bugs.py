@@ -31,7 +31,7 @@ BUGS: Final = frozenset(
     {
         *("IndexError", "KeyError", "TypeError", "AttributeError", "NameError", "UnboundLocalError", "RecursionError"),
         *("ZeroDivisionError", "UnicodeDecodeError", "JSONDecodeError", "StopIteration", "NotImplementedError"),
-        *("SyntaxError", "IndentationError", "AssertionError"),
+        *("SyntaxError", "IndentationError", "TabError", "AssertionError"),
     }
 )
 """Exceptions of Python itself: faults of the code that raised them."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from gymnast.doctor.facts import Hit, LogFacts
 
+_SEES_DEATH: Final = frozenset({"endpoint_down", "upstream_failed", "peer_lost"})
+"""What a client reports of a server whose death is in the same log."""
 _NEAR: Final = 60
 """Lines between a hint or a warning and the failure that it explains."""
 _SOON: Final = 20
@@ -53,6 +55,9 @@ _LONG: Final = 400
 _NAMES_SOMETHING: Final = re.compile(r"[\d/'\"=_`<\[]|\w\.\w|(?:\w+\W+){5}")
 """A message about a certain thing: a number, a path, a name in quotes, or several words."""
 _MESSAGE_LINES: Final = 2
+_OFTEN: Final = 5
+_ANOTHER_RUN: Final = 300
+_SAME_TIME_S: Final = 900.0
 _AT_END: Final = 2
 _BURST: Final = 6
 """Lines that tell about the same moment."""
@@ -129,17 +134,58 @@ def _weigh_duration(line: FailureLine, failures: list[FailureLine], logs: LogFac
     """What stopped long before the end is not why a program is still in trouble there, unless nothing else could be."""
     if _EVENT.match(line.quote.text) and not _REPEATED.search(line.quote.text) and _has_repeated(failures, line):
         return replace(line, role=Role.END)
+    if line.exception is None and line.failure_class in _SEES_DEATH and _follows_death(line, failures):
+        return replace(line, role=Role.END, is_aftermath=True)
     last = next((end.last.line for end in logs.ends if end.last and end.last.file == line.quote.file), 0)
     if line.exception is not None and line.failure_class in NOTICED:
         return _weigh_noticed(line, failures, is_last=last - line.last_line <= _AT_END)
-    if line.exception is None and line.failure_class in OVERRIDDEN and _is_outlived(line, failures, last):
-        return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
+    is_over = any(test(line, failures, last) for test in (_is_outlived, _is_passing, _is_of_earlier_run, _is_forgotten))
+    return replace(line, role=max(line.role, Role.ANNOUNCEMENT)) if is_over else line
+
+
+def _is_forgotten(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
+    """True for words that many messages have, long before the end, in a log that ends with another failure."""
     if line.exception is not None or line.is_known or (line.failure_class or "bad_setting") not in BROADEST:
-        return line
+        return False
     lasting = [other for other in failures if other.quote.file == line.quote.file and last - other.last_line <= _SOON]
-    if last - line.last_line <= _LONG or line in lasting or not lasting:
-        return line
-    return replace(line, role=max(line.role, Role.ANNOUNCEMENT))
+    return last - line.last_line > _LONG and line not in lasting and bool(lasting)
+
+
+def _is_passing(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
+    """True for a message that came once, while another failure came again and again until the end of the log."""
+    if line.exception is not None or line.is_known or line.count > 1 or last - line.last_line <= _SOON:
+        return False
+    return any(
+        other.count >= _OFTEN
+        and other.failure_class is not None
+        and other.role < Role.ANNOUNCEMENT
+        and other.quote.file == line.quote.file
+        and other.quote.line <= line.quote.line + _SOON
+        and last - other.last_line <= _SOON
+        for other in failures
+    )
+
+
+def _is_of_earlier_run(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
+    """True for an exception long before another one that ended the log: the program ran again since."""
+    if line.exception is None or line.failure_class in HARD or last - line.last_line <= _ANOTHER_RUN:
+        return False
+    return any(
+        other.exception is not None
+        and other.exception.type != line.exception.type
+        and other.role < Role.ANNOUNCEMENT
+        and other.failure_class not in BETWEEN_PROCESSES | ENDS | NOTICED
+        and other.quote.file == line.quote.file
+        and last - other.last_line <= _NEAR
+        and other.quote.line - line.last_line > _ANOTHER_RUN
+        and not _is_same_time(line, other)
+        for other in failures
+    )
+
+
+def _is_same_time(line: FailureLine, other: FailureLine) -> bool:
+    """True if two lines with times were written within a quarter of an hour."""
+    return line.at is not None and other.at is not None and abs(other.at - line.at) <= _SAME_TIME_S
 
 
 def _weigh_noticed(line: FailureLine, failures: list[FailureLine], *, is_last: bool) -> FailureLine:
@@ -171,6 +217,8 @@ def _has_repeated(failures: list[FailureLine], line: FailureLine) -> bool:
 
 def _is_outlived(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
     """True for a message after which the program went on to an exception about something else that ended it."""
+    if line.exception is not None or line.failure_class not in OVERRIDDEN:
+        return False
     return any(
         other.exception is not None
         and other.quote.file == line.quote.file
@@ -187,6 +235,8 @@ def _rank(line: FailureLine) -> float:
         return Role.END
     if line.role is Role.ANNOUNCEMENT and line.failure_class is None:
         return Role.END - 0.5
+    if line.exception is not None and line.role is Role.END and line.failure_class is not None:
+        return Role.ANNOUNCEMENT  # it names what it waited for
     if line.exception is not None and line.failure_class in NOTICED:
         return Role.REPORT  # raised, not only noted while others end
     if line.exception is None and (rank := _rank_of_text(line)) is not None:

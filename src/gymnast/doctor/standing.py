@@ -106,10 +106,15 @@ def without_incidental(logs: LogFacts) -> tuple[LogFacts, list[Traced]]:
 def _hits_of_events(named: list[tuple[str, Traced]], overcome: list[Traced]) -> list[Traced]:
     """The hits of broad signatures whose first line was overcome: their other lines are events of their own."""
     places = {first_line(traced)[:2] for traced in overcome if isinstance(traced, LogEvent)}
+    caught = {first_line(error)[:2] for error in overcome if isinstance(error, LoggedException) and error.is_logged_low}
     return [
         hit
         for name, hit in named
-        if name in BROAD and isinstance(hit, Hit) and hit.count > 1 and first_line(hit)[:2] in places
+        if isinstance(hit, Hit)
+        and (
+            (name in BROAD and hit.count > 1 and first_line(hit)[:2] in places)
+            or (hit.is_warning and hit.count == 1 and first_line(hit)[:2] in caught)
+        )
     ]
 
 
@@ -155,6 +160,8 @@ def _is_of_system(traced: Traced, signature: str) -> bool:
 def _is_background(traced: Traced, signature: str) -> bool:
     """True for an error that comes again and again while a log goes on: it did not stop the work before either."""
     span = _last_line(traced) - first_line(traced)[1]
+    if ends_by_nature(traced, signature):
+        return False
     if traced.count < _MIN_BACKGROUND or signature in _LASTING or isinstance(traced, LoggedException):
         return False
     return traced.count <= _BACKGROUND_SHARE * span and traced.progress_between >= _SOME_PROGRESS
@@ -192,6 +199,8 @@ def ends_well(end: LogEnd | None, after_line: int) -> bool:
 def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -> bool:
     file, _, text = first_line(traced)
     outcome, end = traced.outcome, ends.get(file)
+    if _is_caught(traced, end):
+        return True
     if _is_aside(traced, text, end, signature) or _is_background(traced, signature) or _is_set_aside(traced, text):
         return True
     if outcome is None or _is_lasting(traced, end, signature):
@@ -202,6 +211,13 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
     if _is_incidental(traced, end, signature) or _goes_on(traced, text, end) or outcome.progress >= _MUCH_PROGRESS:
         return True
     return outcome.work >= (_SOME if signature in _REQUESTS else _SUSTAINED) or _is_handled(traced, text, end)
+
+
+def _is_caught(traced: Traced, end: LogEnd | None) -> bool:
+    """True for an exception that a program logged as a warning and worked on after."""
+    if not isinstance(traced, LoggedException) or not traced.is_logged_low or end is None or end.last is None:
+        return False
+    return end.is_normal and not end.is_cut and end.last.line - _last_line(traced) > _FEW
 
 
 def _is_lasting(traced: Traced, end: LogEnd | None, signature: str) -> bool:

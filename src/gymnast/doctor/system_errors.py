@@ -56,6 +56,34 @@ def classify(message: str) -> str | None:
     return next((name for name, pattern in _PATTERNS if pattern.search(message)), None)
 
 
+_ERRNO_TEXT: Final = re.compile(
+    r"(?i)(?:: |\()(?:connect\w*: )?(connection refused|no such host|no route to host|network is unreachable"
+    r"|permission denied|no space left on device|too many open files|connection reset by peer|i/o timeout"
+    r"|read-only file system)[\s.)\"'\\]*$"
+)
+"""The text of an error number at the end of an error that wraps others: it is the reason of all of them."""
+_MIN_WRAPS: Final = 2
+
+
+def classify_wrapped(message: str) -> str | None:
+    """The class of an error, by its last part if that is the text of an error number of the system."""
+    end = _ERRNO_TEXT.search(message) if message.count(": ") >= _MIN_WRAPS else None
+    inner = classify(end[1]) if end is not None else None
+    outer = classify(message)
+    return inner if inner is not None and outer not in SPECIFIC_PARTS else outer
+
+
+SPECIFIC_PARTS: Final = HARD | {
+    "service_down",
+    "container",
+    "sandbox_failed",
+    "shared_memory",
+    "port_denied",
+    "port_taken",
+}
+"""What the beginning of an error may name that its end does not say better."""
+
+
 def is_ambiguous(message: str, failure_class: str) -> bool:
     """True if the words of a message fit another class about a part of the machine as well."""
     return any(name in _PARTS and name != failure_class and pattern.search(message) for name, pattern in _PATTERNS)

@@ -9,7 +9,7 @@ from typing import Final
 from gymnast.doctor.facts import LoggedException, Quote
 from gymnast.doctor.findings import quote_line
 from gymnast.doctor.line_roles import announces
-from gymnast.doctor.log_lines import time_at
+from gymnast.doctor.log_lines import Level, level_of, time_at
 
 _MAX_KINDS: Final = 200
 _MAX_LINES: Final = 400
@@ -27,6 +27,12 @@ _NOISE: Final = frozenset(
 )
 _CHAIN_MARKS: Final = (b"direct cause of the following", b"During handling of the above")
 _MARK_LINES: Final = 3
+_MAX_DETAILS: Final = 10
+_DETAIL_CHARS: Final = 300
+_OTHER_MESSAGE: Final = re.compile(
+    r"^\s*(?:Traceback \(most|File \"|During handling|The above exception|[\[(]?\w+ ?pid=)|\d+%\|"
+)
+"""What cannot be the next line of an exception's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,11 @@ class Tracebacks:
                 at_index = start + offset
                 if announces(line.encode()):
                     line = " ".join((line, *(without_prefix(more) for more in lines[at_index + 1 : at_index + 3])))
-                return self._add(line, frames, line_number + offset, time_at(lines, at_index), is_noise=is_noise)
+                error = self._add(line, frames, line_number + offset, time_at(lines, at_index), is_noise=is_noise)
+                if error is not None and error.count == 1:
+                    error.details = _details_after(lines, at_index)
+                    error.is_logged_low = level_of(lines[at_index]) in {Level.INFO, Level.WARNING}
+                return error
             elif frames.last and not frames.source and line.strip(" ^~"):
                 frames = replace(frames, source=line.strip())
         return None
@@ -139,6 +149,17 @@ class Tracebacks:
                 inner_line=self._inner,
             )
         return known
+
+
+def _details_after(lines: list[bytes], index: int) -> tuple[str, ...]:
+    """The lines of a message that follow its first one, until a blank line or another record."""
+    details: list[str] = []
+    for line in lines[index + 1 : index + 1 + _MAX_DETAILS]:
+        text = without_prefix(line).strip()
+        if not text or level_of(line) is not Level.NONE or _OTHER_MESSAGE.search(text):
+            break
+        details.append(text[:_DETAIL_CHARS])
+    return tuple(details)
 
 
 def is_frame(line: bytes) -> bool:

@@ -46,6 +46,8 @@ _SETTING: Final = re.compile(
     r"|sizes?\b|length|dtype|models?\b|support|number|version|format|urls?\b|device|mode\b|template|syntax|trust_remote|\w=\S|[`\[]|_"
 )
 """What a message about a setting names."""
+_SERVER_PACKAGES: Final = frozenset({"vllm", "sglang", "tensorrt_llm", "lmdeploy", "text_generation_server", "fastapi"})
+"""Packages through which a model server's code is called."""
 _PANIC: Final = re.compile(r"^panic: |\bpanicked at\b")
 _HARDWARE: Final = re.compile(r"(?i)\bXid\b|\bECC\b|NVLink|off the bus|GPU is lost|hardware")
 """What only a GPU that is broken reports: programs cause the other errors of GPUs as well."""
@@ -100,6 +102,8 @@ def explain_failure(facts: Facts, failures: Sequence[FailureLine]) -> Finding:
     text = " ".join((first.quote.text, first.exception.own_frame or first.exception.frame if first.exception else ""))
     known = class_of(failure_class)
     headline = _headline(first)
+    if failure_class in {None, "bad_setting"} and is_guess | (failure_class is None) and _stops_itself(first, facts):
+        failure_class, is_guess, known = "program_error", False, class_of("program_error")
     if failure_class is None or known is None:
         return _unknown(facts, failures, subject_of(text) or _layer_of_unknown(first, facts), headline)
     layer = layer_of(failure_class, text, _layer_of_log(first, facts))
@@ -157,8 +161,24 @@ def _guess(line: FailureLine) -> tuple[str | None, bool]:
     return guess, guess is not None
 
 
+def _stops_itself(line: FailureLine, facts: Facts) -> bool:
+    """True for a refusal of a program's own code, or of what it calls, with which its log ends."""
+    error = line.exception
+    if error is None or not error.own_frame or not error.message or line.quote.file in facts.logs.model_servers:
+        return False
+    is_own = error.type in _REFUSALS and subject_of(error.own_frame) is not Layer.MODEL_SERVING
+    last = next((end.last.line for end in facts.logs.ends if end.last and end.last.file == line.quote.file), 0)
+    return is_own and last - line.last_line <= _LAST_WORDS
+
+
 def _is_training(line: FailureLine, facts: Facts) -> bool:
-    return line.quote.file in facts.logs.trainers - facts.logs.model_servers
+    """True for a program that is no model server, by what its log contains or by the code that failed."""
+    error = line.exception
+    if line.quote.file in facts.logs.model_servers:
+        return False
+    is_script = error is not None and bool(error.own_frame) and subject_of(error.own_frame) is not Layer.MODEL_SERVING
+    is_script = is_script and not _SERVER_PACKAGES.intersection(error.packages if error is not None else ())
+    return line.quote.file in facts.logs.trainers or is_script
 
 
 def _headline(line: FailureLine) -> str:
