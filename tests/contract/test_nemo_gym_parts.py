@@ -530,3 +530,11 @@ def test_what_a_reply_says_is_read_in_every_dialect() -> None:
     assert parse_reply({"content": blocks, "stop_reason": "tool_use"}) == ([call], "hm", "tool_use")
     assert parse_reply({"output": [{**item, "arguments": "{"}]}).tool_calls[0]["arguments"] == {"_raw": "{"}
     assert parse_reply({"choices": None, "content": "text", "output": {}}) == ([], None, None)
+
+
+def test_a_server_may_say_that_it_uses_no_ray() -> None:
+    class Quiet(SimpleResponsesAPIAgent):
+        ray_enabled = False
+
+    assert Quiet.ray_enabled is False
+    assert "ray_enabled" not in Quiet.model_fields

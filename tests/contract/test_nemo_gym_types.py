@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -145,3 +146,14 @@ def test_parts_of_a_response_have_all_their_fields() -> None:
     dumped = NeMoGymResponse.model_validate(given).model_dump()
     tool = {"name": "f", "parameters": None, "strict": None, "type": "function", "description": None}
     assert (dumped["tools"], dumped["text"]) == ([tool], {"format": None, "verbosity": None})
+
+
+def test_to_dict_and_to_json_have_the_fields_that_were_set() -> None:
+    message = {"role": "assistant", "content": "hi"}
+    data: dict[str, Any] = {"id": "c", "created": 0, "model": "m", "object": "chat.completion", "choices": []}
+    data["choices"].append({"index": 0, "finish_reason": "stop", "message": message})
+    made, theirs = NeMoGymChatCompletion.model_validate(data), ChatCompletion.model_validate(data)
+    assert made.to_dict() == theirs.to_dict() == data
+    assert json.loads(made.to_json(indent=None)) == data
+    response = NeMoGymResponse(**RESPONSE)
+    assert response.to_dict(mode="json", exclude_unset=False) == response.model_dump(mode="json")

@@ -23,6 +23,32 @@ class Open(BaseModel):
             return value
         return value.model_dump()
 
+    def to_dict(
+        self,
+        *,
+        mode: Literal["json", "python"] = "python",
+        exclude_unset: bool = True,
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+    ) -> dict[str, Any]:
+        """As the types of `openai` have it: the fields that were set."""
+        return self.model_dump(
+            mode=mode, exclude_unset=exclude_unset, exclude_defaults=exclude_defaults, exclude_none=exclude_none
+        )
+
+    def to_json(
+        self,
+        *,
+        indent: int | None = 2,
+        exclude_unset: bool = True,
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+    ) -> str:
+        """As the types of `openai` have it: the fields that were set, as indented JSON."""
+        return self.model_dump_json(
+            indent=indent, exclude_unset=exclude_unset, exclude_defaults=exclude_defaults, exclude_none=exclude_none
+        )
+
 
 class HostedItem(Open):
     """An item of a tool that the endpoint or the client runs."""

@@ -57,6 +57,8 @@ class SimpleServer(BaseServer):
     """A server with a name, peers and sessions."""
 
     GYMNAST_KIND: ClassVar[ServerKind]
+    ray_enabled: ClassVar[bool | None] = None
+    """What servers of NeMo Gym 0.7 declare. Without effect: Ray is started for servers that use it."""
     config: BaseRunServerInstanceConfig
     server_client: ServerClient
 
