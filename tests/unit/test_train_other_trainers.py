@@ -333,10 +333,11 @@ async def test_slime_hears_that_there_is_nothing_to_train_on(tmp_path: Path) -> 
             await generate_and_rm(generate, copy(sample))
 
     try:
-        with pytest.raises(NothingToTrainError, match="return_token_id_information: true"):
+        with pytest.raises(NothingToTrainError, match="return_token_id_information") as caught:
             await train()
     finally:
         generate.close()
+    assert str(caught.value).startswith("the last 512 groups came back, but none has a trainable token; the last one: ")
 
 
 # --- rows and budgets ------------------------------------------------------------------------------------------------
