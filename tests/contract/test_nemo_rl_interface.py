@@ -185,6 +185,18 @@ async def test_a_rollout_is_contiguous_whatever_the_engine_renders(
     assert (sent["logprobs"], sent["top_logprobs"], sent["return_tokens_as_token_ids"]) == (True, 0, True)
 
 
+async def test_a_turn_that_ends_at_once_ends_the_rollout_and_not_the_training(
+    served: tuple[RunHelper, BaseServerConfig, EngineThread], engine: DriftingEngine
+) -> None:
+    """Its servers for TensorRT-LLM leave out end tokens; its environment passes over items without sampled tokens."""
+    engine.texts = [CALL, ""]
+    (task,) = RolloutCollectionHelper().run_examples(examples=[row()], head_server_config=served[1])
+    _, result = await task
+    sampled = [item["generation_token_ids"] for item in result["response"]["output"] if "generation_token_ids" in item]
+    assert [bool(ids) for ids in sampled] == [True, False]
+    assert len(engine.requests) == 2, "it is not asked for again"
+
+
 @pytest.mark.parametrize(
     ("kind", "status", "expected"),
     [

@@ -49,7 +49,10 @@ def text_of(ids: list[int]) -> str:
 
 
 class DriftingEngine:
-    """Answers with the texts it was given, in order. `finish` "length" leaves out the end of a turn."""
+    """Answers with the texts it was given, in order. "…" at the end cuts a turn off; with "" a turn ends at once.
+
+    Of such a turn no token is reported, as by servers that leave out end tokens.
+    """
 
     def __init__(self, *texts: str, via_tokenize: bool = False) -> None:
         self.texts = list(texts)
@@ -87,7 +90,7 @@ class DriftingEngine:
     def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
         text = self.texts.pop(0)
         cut = text.endswith("…")
-        prompt, sampled = self.prompt(body), sample_ids(text) + ([] if cut else [EOS])
+        prompt, sampled = self.prompt(body), sample_ids(text) + ([] if cut or not text else [EOS])
         self.prompts.append(prompt)
         message = _parse(text)
         choice: dict[str, Any] = {"index": 0, "finish_reason": "length" if cut else "stop", "message": message}

@@ -173,6 +173,27 @@ def test_masked_rows_have_exactly_no_loss_in_trl(tmp_path: Path, policy_folder: 
     assert [value for _, value in pairs[1:]] == pytest.approx([-0.57735, -0.57735, 1.1547], abs=1e-3)
 
 
+def test_trls_evaluation_counts_masked_rollouts(tmp_path: Path, policy_folder: Path) -> None:
+    """All of them are masked here: there is nothing to train on, and still something to measure."""
+
+    def act(key: Any, _: int) -> bytes:
+        return record([call([5, 6, 7], [8, 9])], float(key.rollout == 0), rollout=key.rollout, mask_sample=True)
+
+    with TrlRollouts(Opened(Simulated(act)), [{"responses_create_params": {"input": "one"}}]) as rollouts:
+        trainer = GRPOTrainer(
+            model=LlamaForCausalLM.from_pretrained(policy_folder, dtype="float32"),
+            reward_funcs=rollouts.reward,
+            args=arguments(tmp_path, per_device_eval_batch_size=4),
+            train_dataset=rollouts.dataset(),
+            eval_dataset=rollouts.dataset(),
+            processing_class=AutoTokenizer.from_pretrained(policy_folder),
+            rollout_func=rollouts.rollout,
+        )
+        trainer.evaluate()
+    (figures,) = [entry for entry in trainer.state.log_history if "eval_reward" in entry]
+    assert figures["eval_reward"] == pytest.approx(0.25)
+
+
 def test_missing_rollouts_stop_the_trainer(tmp_path: Path, policy_folder: Path) -> None:
     rows = [{"responses_create_params": {"input": "one"}}]
     with TrlRollouts(Opened(Simulated(lambda key, _: "instance_died" if key.rollout == 2 else None)), rows) as rollouts:

@@ -123,6 +123,19 @@ async def test_skyrls_router_replay_gets_the_experts_of_every_token(tmp_path: Pa
     assert output["rollout_expert_indices"][0][1].tolist() == np.arange(12, 24).reshape(3, 4).tolist()
 
 
+async def test_a_failed_group_has_experts_of_zeros_beside_others(tmp_path: Path) -> None:
+    """SkyRL joins groups of several calls: without them it would end, or train without those of the others."""
+    policy = Simulated(lambda key, nth: "agent_error" if nth else with_experts(key))
+    generator = GymnastGenerator(opened(policy), pad_id=0, options=BatchOptions(max_failed=2))
+    try:
+        sampled, failed = [await generator.generate(skyrl_batch(tmp_path, 1, 2)) for _ in range(2)]
+    finally:
+        generator.close()
+    shapes = [experts.shape for output in (sampled, failed) for experts in output["rollout_expert_indices"]]
+    assert shapes == [(3, 3, 4)] * 2 + [(2, 3, 4)] * 2
+    assert not any(experts.any() for experts in failed["rollout_expert_indices"])
+
+
 async def test_a_rollout_in_segments_is_steps_for_skyrl_or_masked(tmp_path: Path) -> None:
     policy = Simulated(lambda key, _: forked(key) if key.rollout else good(key, reward=0.0))
     for step_wise, rows in ((True, 6), (False, 4)):
@@ -333,10 +346,11 @@ async def test_slime_hears_that_there_is_nothing_to_train_on(tmp_path: Path) -> 
             await generate_and_rm(generate, copy(sample))
 
     try:
-        with pytest.raises(NothingToTrainError, match="return_token_id_information: true"):
+        with pytest.raises(NothingToTrainError, match="return_token_id_information") as caught:
             await train()
     finally:
         generate.close()
+    assert str(caught.value).startswith("the last 512 groups came back, but none has a trainable token; the last one: ")
 
 
 # --- rows and budgets ------------------------------------------------------------------------------------------------

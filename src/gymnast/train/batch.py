@@ -106,13 +106,15 @@ def _has_usable(count: int) -> Callable[[Sequence[Sample]], bool]:
     return lambda samples: sum(map(is_usable, samples)) >= count
 
 
-def require_something_to_train(batch: Batch) -> None:
-    """Raise NothingToTrainError for a batch without a trainable token."""
+def require_something_to_train(batch: Batch, in_a_row: int = 0) -> None:
+    """Raise NothingToTrainError for a batch without a trainable token. `in_a_row`: groups without, with it the last."""
     if any(sample.is_trainable for sample in batch.samples):
         return
     masked = batch.masked()
     reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(masked.items()))
     lines = [f"all {len(batch)} rollouts came back, but none has a trainable token: {reasons}"]
+    if in_a_row > len(batch.groups):
+        lines = [f"the last {in_a_row} groups came back, but none has a trainable token; the last one: {reasons}"]
     if MaskReason.NO_TOKENS.value in masked:
         lines.append("  next: set return_token_id_information: true on the policy's model server, see token-exact.md")
     else:
@@ -133,7 +135,7 @@ class EmptyGroups:
             return
         self._in_a_row += len(batch.groups)
         if self._in_a_row >= limit:
-            require_something_to_train(batch)
+            require_something_to_train(batch, self._in_a_row)
 
 
 def _subset(request: BatchRequest, indexes: list[int], suffix: str) -> BatchRequest:

@@ -421,7 +421,7 @@ class GroupStream:
         self.counts.empty += 1
         self._consecutive["empty"] += 1
         if self._consecutive["empty"] >= self.options.max_empty_groups:
-            require_something_to_train(Batch((group,)))
+            require_something_to_train(Batch((group,)), self._consecutive["empty"])
 
     def _environment_counts_of(self, pending: _PendingTask) -> Counter[str]:
         name = pending.drawn.environment

@@ -105,12 +105,26 @@ def require_no_media(samples: Iterable[Sample]) -> None:
             )
 
 
-def fill_experts(rows: Sequence[TokenRow]) -> list[Experts | None]:
+class ExpertColumns:
+    """Experts for trainers that request single groups, of which one may have none, e.g. because it failed."""
+
+    def __init__(self) -> None:
+        self._known: Experts | None = None
+
+    def fill(self, rows: Sequence[TokenRow]) -> list[Experts | None]:
+        """As `fill_experts`, with zeros if earlier rows had experts and these have not."""
+        experts = fill_experts(rows, self._known)
+        if experts and experts[0] is not None:
+            self._known = experts[0][:0]
+        return experts
+
+
+def fill_experts(rows: Sequence[TokenRow], known: Experts | None = None) -> list[Experts | None]:
     """The experts of each row: of all rows or of none, as trainers take them. Those of masked rows may be zeros.
 
-    Raises UserError if only some of the trained rows have them.
+    `known`: experts of earlier rows. Raises UserError if only some of the trained rows have them.
     """
-    known = next((row.experts for row in rows if row.experts is not None), None)
+    known = next((row.experts for row in rows if row.experts is not None), known)
     if known is None:
         return [None] * len(rows)
     lacking = [row.sample.key for row in rows if row.experts is None and row.mask.any()]

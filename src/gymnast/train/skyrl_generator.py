@@ -17,12 +17,13 @@ from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.metrics import batch_metrics
 from gymnast.train.prompt_files import row_of, with_sampling
 from gymnast.train.samples import Termination
-from gymnast.train.sequences import fill_experts, generations_of, rollout_rows, token_rows
+from gymnast.train.sequences import ExpertColumns, generations_of, rollout_rows, token_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from gymnast.tokens.expert_arrays import Experts
     from gymnast.train.batch_request import Rollouts
     from gymnast.train.sequences import TokenRow
 
@@ -51,6 +52,7 @@ class GymnastGenerator:
         self._options = options or BatchOptions()
         self._step_wise = step_wise
         self._empty_groups = EmptyGroups()
+        self._experts = ExpertColumns()
         self._servers: BackgroundResource[Rollouts] = BackgroundResource("gymnast-skyrl")
 
     async def generate(
@@ -81,7 +83,8 @@ class GymnastGenerator:
         make_rows = token_rows if self._step_wise else rollout_rows
         rows = list(make_rows(samples, uids, self._pad_id, masked_vote=is_evaluation))
         figures = {f"gymnast/{name}": value for name, value in batch_metrics(samples).items()}
-        return {**_columns(rows), **_trajectories(rows, ids, step_wise=self._step_wise), "rollout_metrics": figures}
+        columns = _columns(rows, self._experts.fill(rows))
+        return {**columns, **_trajectories(rows, ids, step_wise=self._step_wise), "rollout_metrics": figures}
 
     async def ask(self, instance: str, path: str, body: Any = None) -> Any:
         """Send a request to a server outside of rollouts; see `gymnast.Collector.ask`."""
@@ -96,8 +99,7 @@ class GymnastGenerator:
         self._servers.close()
 
 
-def _columns(rows: list[TokenRow]) -> dict[str, Any]:
-    experts = fill_experts(rows)
+def _columns(rows: list[TokenRow], experts: list[Experts | None]) -> dict[str, Any]:
     return {
         "prompt_token_ids": [row.prompt.tolist() for row in rows],
         "response_ids": [row.response.tolist() for row in rows],

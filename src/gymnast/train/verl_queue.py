@@ -27,7 +27,7 @@ from gymnast.errors import UserError
 from gymnast.train.background_loop import run_in_daemon
 from gymnast.train.errors import FewerRolloutsError
 from gymnast.train.failure_budget import FailureBudget
-from gymnast.train.sequences import TokenRow, fill_experts, group_indexes, reason_of, token_rows
+from gymnast.train.sequences import ExpertColumns, TokenRow, group_indexes, reason_of, token_rows
 from gymnast.train.verl_batch import REASON
 from gymnast.train.verl_collector import VerlCollector, pad_id_of
 from gymnast.train.verl_figures import ERROR, FACTS, batch_facts, reward_extra_info, step_range
@@ -59,6 +59,7 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         self._step = int(config.data.train_batch_size)
         self._collector = VerlCollector(config, llm_client)
         self._in_flight: set[Future[None]] = set()
+        self._experts = ExpertColumns()
         self._budget = FailureBudget(self._collector.settings.max_failed_groups)
 
     @classmethod
@@ -141,7 +142,7 @@ class GymnastQueueManager(AgentLoopManager):  # type: ignore[misc] # verl ships 
         infos = [info for group in batch.groups for info in reward_extra_info(group.samples, validate=validate)]
         keys, fields, tags = [], [], []
         rows = list(token_rows(samples, groups, self._pad_id, masked_vote=masked_vote))
-        for row, experts in zip(rows, fill_experts(rows), strict=True):
+        for row, experts in zip(rows, self._experts.fill(rows), strict=True):
             group, session = divmod(row.index, size)
             values = {name: column[group] for name, column in columns.items() if name not in _DROPPED_COLUMNS}
             uid = values["uid"]

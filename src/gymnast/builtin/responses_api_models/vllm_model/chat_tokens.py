@@ -40,7 +40,20 @@ def chat_tokens(completion: JsonObject, mode: LogprobMode) -> ChatTokens:
     finish = {"length": "length", "abort": "abort"}.get(choice.get("finish_reason") or "", "stop")
     reported = (choice.get("message") or {}).get("routed_experts", choice.get("routed_experts"))
     generated = GeneratedTokens(ids, logprobs, cast("Finish", finish), mode, experts=experts_in(reported))
+    if _is_immediate_end(choice):
+        return ChatTokens(prompt, generated)
     return ChatTokens(prompt, check_generation(generated))
+
+
+def _is_immediate_end(choice: JsonObject) -> bool:
+    """True if the policy ended its turn at once, on a server that leaves out end tokens (NeMo RL's for TensorRT-LLM).
+
+    It says so with empty lists on the message. An empty list elsewhere is from a server that keeps end tokens.
+    """
+    message = choice.get("message") or {}
+    return choice.get("finish_reason") == "stop" and message.get("generation_token_ids") == [] == message.get(
+        "generation_log_probs"
+    )
 
 
 def _read_tokens(completion: JsonObject, choice: JsonObject) -> tuple[list[int] | None, list[int], list[float]]:
