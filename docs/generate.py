@@ -233,7 +233,7 @@ def _comparison_table() -> list[str]:
         "- A judge's score that is not a finite number counts as none in genrm_compare, so that the default score",
         "  applies. There the reward is null, which cannot be trained on.",
         "- swerl_gen takes repositories as files or archives, since container images do not run in the sandbox. A row",
-        "  with nothing but an image, or without its instance, is refused.",
+        "  with nothing but an image, or without its instance or the scripts in it, is refused.",
         "- The interpreter of math_with_code is the sandbox's: its tool replies differ (see the environment's README),",
         "  rewards do not depend on them.",
         "- Integers of more than 64 bits are text in records.",
