@@ -157,6 +157,14 @@ def _params_are_refused(
     return any("'responses_create_params'" in body for body in refused)
 
 
+def _has_no_tests(
+    _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], original: Replies, ours: Replies
+) -> bool:
+    """The original looks at the tests of a row only if there is a reply."""
+    is_empty = original[-1]["body"].get("extracted_model_output") is None
+    return is_empty and ours[-1]["status"] == 422 and "'unit_tests'" in str(ours[-1]["body"])
+
+
 def _lacks_a_package(
     _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
 ) -> bool:
@@ -194,6 +202,7 @@ RULES: dict[tuple[str, str], Rule] = {
         "a row without its instance or its scripts, or with a repository that is only in an image, is refused",
     ): _row_is_refused,
     ("*", "an input that is not a message is refused"): _params_are_refused,
+    ("code_gen", "a row without tests is refused"): _has_no_tests,
     ("code_gen", "programs find numpy, and not all packages of the original"): _lacks_a_package,
     ("example_multi_turn_gymnasium", "a row that fails in a later step is refused at once"): _row_is_refused,
     ("math_with_judge", "running out of time is a failure"): _ran_out_of_time,
