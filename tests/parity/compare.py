@@ -21,7 +21,7 @@ _IGNORED: Final = frozenset(
 _METRICS: Final = frozenset({"agent_metrics", "key_metrics", "group_level_metrics"})
 _MAX_INT: Final = 2**63
 _REFUSED_ROW: Final = re.compile(
-    "unknown task|more than a plain expression|images do not run here|missing: (?:instance_id|repo)"
+    "unknown task|more than a plain expression|images do not run here|missing: (?:instance_id|repo)|missing for mode"
     "|'expected_answer'.*should be a valid string"
 )
 _LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
@@ -157,16 +157,24 @@ def _params_are_refused(
     return any("'responses_create_params'" in body for body in refused)
 
 
+def _has_no_tests(
+    _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], original: Replies, ours: Replies
+) -> bool:
+    """The original looks at the tests of a row only if there is a reply."""
+    is_empty = original[-1]["body"].get("extracted_model_output") is None
+    return is_empty and ours[-1]["status"] == 422 and "'unit_tests'" in str(ours[-1]["body"])
+
+
 def _lacks_a_package(
     _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
 ) -> bool:
     return _LACKING.search(str(ours[-1]["body"].get("metadata"))) is not None
 
 
-def _is_sum(_request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies) -> bool:
-    """Python 3.12 and later, which NeMo Gym needs, round sums otherwise than an older one that may run it here."""
-    pairs = [(theirs, ours) for name, (theirs, ours) in fields.items() if name.endswith("reward")]
-    return len(pairs) == len(fields) and all(is_same(*pair, rounded=True) for pair in pairs)
+def _ran_out_of_time(
+    _request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
+) -> bool:
+    return any("math-verify did not finish" in str(reply["body"]) for reply in ours)
 
 
 def _answer_is_code(
@@ -191,12 +199,13 @@ RULES: dict[tuple[str, str], Rule] = {
     ("reasoning_gym", "a row with an unknown task, or with more than arithmetic, is refused"): _row_is_refused,
     (
         "swerl_gen",
-        "a row without its instance, or with a repository that is only in an image, is refused",
+        "a row without its instance or its scripts, or with a repository that is only in an image, is refused",
     ): _row_is_refused,
     ("*", "an input that is not a message is refused"): _params_are_refused,
+    ("code_gen", "a row without tests is refused"): _has_no_tests,
     ("code_gen", "programs find numpy, and not all packages of the original"): _lacks_a_package,
-    ("multichallenge", "sums are rounded as Python 3.12 does"): _is_sum,
     ("example_multi_turn_gymnasium", "a row that fails in a later step is refused at once"): _row_is_refused,
+    ("math_with_judge", "running out of time is a failure"): _ran_out_of_time,
     ("reasoning_gym", "answers are not run as code"): _answer_is_code,
     ("genrm_compare", "a score that is not finite counts as none"): _reward_is_null,
 }

@@ -210,6 +210,45 @@ def test_reasoning_gym_refuses_unknown_tasks_and_runs_no_answers(task: str, answ
     assert compare(request, original, [ours]).kind is kind
 
 
+@pytest.mark.parametrize(
+    ("environment", "theirs", "ours", "kind"),
+    [
+        (
+            "mcqa",
+            {"reward": 0.0},
+            reply(422, detail=[{"loc": ["body", "responses_create_params", "input"]}]),
+            Kind.BY_DESIGN,
+        ),
+        ("mcqa", {"reward": 0.0}, reply(422, detail=[{"loc": ["body", "options"]}]), Kind.DIFFERENT),
+        (
+            "code_gen",
+            {"reward": 0.0},
+            reply(422, detail=[{"loc": ["body", "verifier_metadata", "unit_tests"]}]),
+            Kind.BY_DESIGN,
+        ),
+        (
+            "code_gen",
+            {"extracted_model_output": "x"},
+            reply(422, detail=[{"loc": ["body", "unit_tests"]}]),
+            Kind.DIFFERENT,
+        ),
+        ("code_gen", {"reward": 1.0}, reply(reward=0.0, metadata={"error": "No module named 'scipy'"}), Kind.BY_DESIGN),
+        ("code_gen", {"reward": 1.0}, reply(reward=0.0, metadata={"error": "No module named 'json'"}), Kind.DIFFERENT),
+        (
+            "math_with_judge",
+            {"reward": 0.0},
+            reply(500, detail="env: math-verify did not finish within 10 s"),
+            Kind.BY_DESIGN,
+        ),
+    ],
+)
+def test_rules_tell_what_is_deliberate(
+    environment: str, theirs: dict[str, Any], ours: dict[str, Any], kind: Kind
+) -> None:
+    found = compare({**VERIFY, "environment": environment}, [reply(**theirs)], [ours])
+    assert found.kind is kind
+
+
 def test_the_script_of_a_judge_starts_again_with_each_request() -> None:
     script = Script()
     for _ in range(2):

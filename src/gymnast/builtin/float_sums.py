@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,3 +18,11 @@ def sum_floats(numbers: Iterable[float]) -> float:
         errors += (larger - new) + smaller
         total = new
     return total + errors if math.isfinite(errors) else total
+
+
+def sum_numbers(numbers: Iterable[Any], start: Any = 0) -> Any:
+    """`sum` as it is in Python 3.12 and later."""
+    values = [start, *numbers]
+    if float in map(type, values) and all(type(value) in (int, float) for value in values):
+        return sum_floats(values)
+    return sum(values[1:], start)

@@ -31,7 +31,8 @@ class GradeCollector(Collector):
 
     def result(self) -> dict[str, Any]:
         """The accuracies, and the mean distances over all rollouts and over the best of each task."""
-        metrics, tasks = self._accuracies.result(), [list(self._sort_distances(task)) for task in sorted(self._rollouts)]
+        metrics = self._accuracies.result()
+        tasks = [list(self._sort_distances(task)) for task in sorted(self._rollouts)]
         max_k = max(map(len, tasks), default=0)
         for k in range(1, max_k + 1):
             known = [[distance for distance in task[:k] if distance == distance] for task in tasks]  # noqa: PLR0124 - NaN

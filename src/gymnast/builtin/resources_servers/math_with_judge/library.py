@@ -83,8 +83,7 @@ def _same_text(expected_values: list[Any], answers: list[Any]) -> str | None:
         texts = [str(answer) for answer in answers]
     except (ValueError, RecursionError):  # some answers can be compared but not written out
         return None
-    extracted = next((text for text in texts if text.strip() in wanted), next(iter(texts), None))
-    return None if extracted is None else extracted[:_MAX_SHOWN]
+    return next((text for text in texts if text.strip() in wanted), next(iter(texts), None))
 
 
 @lru_cache(maxsize=4096)

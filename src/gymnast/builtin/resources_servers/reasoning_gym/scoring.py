@@ -1,7 +1,7 @@
 """Calls the package's scorers safely. Runs in worker processes: importing reasoning_gym takes seconds.
 
 Some scorers evaluate the answer as Python or as a sympy expression, which would run model-written code. Here their
-`eval` reads literals only, and only plain expressions reach sympy.
+`eval` reads literals only, and only plain expressions reach sympy. Their `sum` is that of Python 3.12 and later.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import builtins
 import keyword
 import re
 import sys
+import unicodedata
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from gymnast.builtin.float_sums import sum_numbers
 
 if TYPE_CHECKING:
     from gymnast.kit import Scoring
@@ -53,6 +56,8 @@ _FUNCTIONS: Final = frozenset(
     }
     | {"exp", "log", "ln", "sqrt", "cbrt", "pi", "Abs"}
 )
+_FIRST_LETTER, _LETTERS = 0x4E00, 0x5000
+"""Ideographs, which stand for signs in names."""
 _BITWISE: Final = re.compile(r"[0-9a-fA-FxX()+\-*/%&|^~<> ]*")
 
 
@@ -66,8 +71,9 @@ def score(task: str, answer: str | None, entry: dict[str, Any], scoring: Scoring
         if scoring == "strict":
             return {"score": _score_strictly(task, answer, entry)}
         _reject_code_in_row(task, entry)
-        is_safe = answer is None or task not in EXPRESSIONS or is_plain_expression(answer)
-        return {"score": _call_scorer(_scorer(task), answer if is_safe else _UNREADABLE, entry)}
+        if answer is not None and task in EXPRESSIONS:
+            answer = _write_symbols(answer) if is_plain_expression(answer, other_symbols=True) else _UNREADABLE
+        return {"score": _call_scorer(_scorer(task), answer, entry)}
     except RowError as error:
         return {"row_error": str(error)}
 
@@ -82,15 +88,37 @@ def _score_strictly(task: str, answer: str | None, entry: dict[str, Any]) -> flo
     return _call_scorer(scorer, answer, entry)
 
 
-def is_plain_expression(text: str) -> bool:
-    """Whether a text has only numbers, operators, known functions, and names that stand for nothing but themselves."""
+def is_plain_expression(text: str, *, other_symbols: bool = False) -> bool:
+    """Whether a text has only numbers, operators, known functions, and names that stand for nothing but themselves.
+
+    `other_symbols`: sympy takes a lone character beyond ASCII for a symbol, such as a Greek or Cyrillic constant.
+    """
     at = 0
     while at < len(text):
+        if other_symbols and _is_lone_symbol(text, at):
+            at += 1
+            continue
         match = _TOKEN.match(text, at)
         if match is None or (match[0].isalpha() and not _is_harmless(match[0])):
             return False
         at = match.end()
     return True
+
+
+def _is_lone_symbol(text: str, at: int) -> bool:
+    char = text[at]
+    if char.isascii() or char.isspace() or (char.isidentifier() and len(unicodedata.normalize("NFKC", char)) != 1):
+        return False
+    neighbours = text[max(0, at - 1) : at] + text[at + 1 : at + 2]
+    return all(near.isspace() or (near.isascii() and not near.isalnum() and near != "_") for near in neighbours)
+
+
+def _write_symbols(text: str) -> str:
+    """The text with a letter in the place of each lone sign: older Pythons have no symbols of signs."""
+    return "".join(
+        chr(_FIRST_LETTER + ord(char) % _LETTERS) if _is_lone_symbol(text, at) and not char.isidentifier() else char
+        for at, char in enumerate(text)
+    )
 
 
 def _is_harmless(name: str) -> bool:
@@ -130,6 +158,9 @@ def _scorer(task: str, *settings: tuple[str, Any]) -> Any:
     if task not in known:
         raise RowError(f"unknown task '{task}'; known: {', '.join(known)}")
     scorer = factory().create_dataset(task, **dict(settings))
+    if sys.version_info < (3, 12):
+        for owner in {kind.__module__ for kind in type(scorer).__mro__ if kind.__module__.startswith("reasoning_gym.")}:
+            sys.modules[owner].sum = sum_numbers  # type: ignore[attr-defined]
     if task in LITERALS_ONLY:
         sys.modules[type(scorer).__module__].eval = ast.literal_eval  # type: ignore[attr-defined]
     return scorer
