@@ -348,6 +348,8 @@ class LoggedException:
     """The line of the exception that led to it, if there is one."""
     details: tuple[str, ...] = ()
     """The further lines of its message."""
+    ends_program: bool = False
+    """It went through all of a program, to its first line, and no process is named: nothing caught it."""
     is_logged_low: bool = False
     """A logger wrote it below the level of an error: the program caught it."""
     outcome: Outcome | None = None

@@ -83,7 +83,8 @@ def role_of_exception(role: Role, message: str) -> Role:
 def announces(line: bytes) -> bool:
     """True if the next lines say what this one is about."""
     text = line.rstrip()
-    return text.endswith((b":", b": {", b": (", b"= {")) or b"validation error" in text or text.startswith(b"terminate called after")
+    is_open = text.endswith((b":", b": {", b": (", b"= {"))
+    return is_open or b"validation error" in text or text.startswith(b"terminate called after")
 
 
 _STAMP: Final = (

@@ -59,7 +59,8 @@ VERIFY_500: Final = re.compile(rb'"POST /(?:verify|seed_session|step|reset)\b[^"
 SOURCE: Final = re.compile(
     rb"(?:^|\] ?|\) ?)\s{2,}(?:raise |assert |return |except\b.*:\s*$|try:\s*$"
     rb"|File \"|with |self\.|sys\.exit|[\^~]+\s*$|at [\w.$]+\()"
-    rb"|called at \S+:\d+:\d+|\.go:\d+(?: \+0x[0-9a-f]+)?\s*$|\bgoroutine \d+ \[|^[^\s].{0,80}[\])] {5,}(?!\S+:\d+ +\S+ +[A-Z]{4,} )\S"
+    rb"|called at \S+:\d+:\d+|\.go:\d+(?: \+0x[0-9a-f]+)?\s*$|\bgoroutine \d+ \["
+    rb"|^[^\s].{0,80}[\])] {5,}(?!\S+:\d+ +\S+ +[A-Z]{4,} )\S"
 )
 """A line of source code or a frame inside a traceback."""
 ACCESS: Final = re.compile(rb"(?:HTTP/[\d.]+\"\s+|TCP_[A-Z_]+/)(\d{3})\b")

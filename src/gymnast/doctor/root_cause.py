@@ -168,19 +168,29 @@ def _is_passing(line: FailureLine, failures: list[FailureLine], last: int) -> bo
 
 def _is_of_earlier_run(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
     """True for an exception long before another one that ended the log: the program ran again since."""
-    if line.exception is None or line.failure_class in HARD or last - line.last_line <= _ANOTHER_RUN:
+    error = line.exception
+    if error is None:
         return False
     return any(
         other.exception is not None
-        and other.exception.type != line.exception.type
+        and other.exception.type != error.type
         and other.role < Role.ANNOUNCEMENT
-        and other.failure_class not in BETWEEN_PROCESSES | ENDS | NOTICED
+        and other.failure_class not in BETWEEN_PROCESSES - {"data_unreadable"} | ENDS | NOTICED
         and other.quote.file == line.quote.file
         and last - other.last_line <= _NEAR
-        and other.quote.line - line.last_line > _ANOTHER_RUN
-        and not _is_same_time(line, other)
+        and _is_long_after(line, other)
         for other in failures
     )
+
+
+def _is_long_after(line: FailureLine, other: FailureLine) -> bool:
+    """True if a later exception must be of another run: far below, or both went through all of their program."""
+    if line.exception is None or other.exception is None or _is_same_time(line, other):
+        return False
+    if other.quote.line - line.last_line > _ANOTHER_RUN:
+        return line.failure_class not in HARD
+    are_programs = line.exception.ends_program and other.exception.ends_program
+    return are_programs and not other.exception.inner_line and other.quote.line > line.last_line
 
 
 def _is_same_time(line: FailureLine, other: FailureLine) -> bool:

@@ -124,7 +124,7 @@ def _stands(traced: Traced, ends: dict[str, LogEnd], signature: str) -> bool:
     if outcome is None or _is_by_rate(signature) or _is_of_system(traced, signature):
         return True
     if ends_by_nature(traced, signature):
-        return True
+        return not _is_of_earlier_job(traced, end)
     if (isinstance(traced, Hit) and traced.is_warning) or (end is not None and end.has_failed_items):
         return True
     if _is_background(traced, signature):
@@ -150,6 +150,11 @@ def ends_by_nature(traced: Traced, signature: str = "") -> bool:
         return signature in _CERTAIN
     message = message_of(traced.first.text)
     return _ENDED.search(message) is not None and classify(message) in _CERTAIN
+
+
+def _is_of_earlier_job(traced: Traced, end: LogEnd | None) -> bool:
+    """True for the end of a job after which its log goes on for long: later jobs were appended to it."""
+    return end is not None and end.last is not None and end.last.line - _last_line(traced) > _LONG
 
 
 def _is_of_system(traced: Traced, signature: str) -> bool:
@@ -199,7 +204,8 @@ def ends_well(end: LogEnd | None, after_line: int) -> bool:
 def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -> bool:
     file, _, text = first_line(traced)
     outcome, end = traced.outcome, ends.get(file)
-    if _is_caught(traced, end):
+    is_old = outcome is not None and ends_by_nature(traced, signature) and _is_of_earlier_job(traced, end)
+    if is_old or _is_caught(traced, end):
         return True
     if _is_aside(traced, text, end, signature) or _is_background(traced, signature) or _is_set_aside(traced, text):
         return True
@@ -222,7 +228,9 @@ def _is_caught(traced: Traced, end: LogEnd | None) -> bool:
 
 def _is_lasting(traced: Traced, end: LogEnd | None, signature: str) -> bool:
     """True for what is a fault whatever follows, or comes until a log ends, or makes items fail."""
-    if ends_by_nature(traced, signature) or _is_by_rate(signature) or _is_of_system(traced, signature):
+    if ends_by_nature(traced, signature) and not _is_of_earlier_job(traced, end):
+        return True
+    if _is_by_rate(signature) or _is_of_system(traced, signature):
         return True
     is_storm = _is_storm(traced, end) and traced.outcome is not None and traced.outcome.progress < _MUCH_PROGRESS
     return is_storm or (end is not None and end.has_failed_items)

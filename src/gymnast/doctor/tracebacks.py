@@ -44,15 +44,17 @@ class _Frames:
     """Outside installed packages."""
     source: str = ""
     """The code of the innermost frame."""
+    is_of_program: bool = False
+    """The outermost frame is a program's first level."""
     packages: tuple[str, ...] = ()
 
     def enter(self, file: str, frame: str) -> _Frames:
         path = file.replace("\\", "/")
         if not _INSTALLED.search(path):
-            return _Frames(frame, frame, packages=self.packages)
+            return _Frames(frame, frame, packages=self.packages, is_of_program=self.is_of_program)
         package = _PACKAGE.search(path)
         names = (package[1],) if package is not None and package[1] not in self.packages else ()
-        return _Frames(frame, self.last_own, packages=(*self.packages, *names))
+        return _Frames(frame, self.last_own, packages=(*self.packages, *names), is_of_program=self.is_of_program)
 
 
 class Tracebacks:
@@ -103,7 +105,9 @@ class Tracebacks:
             line = without_prefix(lines[start + offset])
             at = _FRAME.match(line)
             if at is not None:
-                frames = frames.enter(at[1], f"{at[1]}:{at[2]} in {at[3]}")
+                is_bare = line == lines[start + offset].decode(errors="replace").rstrip("\r")
+                is_of_program = frames.is_of_program if frames.last else is_bare and at[3] == "<module>"
+                frames = replace(frames.enter(at[1], f"{at[1]}:{at[2]} in {at[3]}"), is_of_program=is_of_program)
             elif line and not line[0].isspace() and line[0] not in "|+":
                 at_index = start + offset
                 if announces(line.encode()):
@@ -111,6 +115,7 @@ class Tracebacks:
                 error = self._add(line, frames, line_number + offset, time_at(lines, at_index), is_noise=is_noise)
                 if error is not None and error.count == 1:
                     error.details = _details_after(lines, at_index)
+                    error.ends_program = frames.is_of_program
                     error.is_logged_low = level_of(lines[at_index]) in {Level.INFO, Level.WARNING}
                 return error
             elif frames.last and not frames.source and line.strip(" ^~"):
