@@ -21,7 +21,8 @@ _IGNORED: Final = frozenset(
 _METRICS: Final = frozenset({"agent_metrics", "key_metrics", "group_level_metrics"})
 _MAX_INT: Final = 2**63
 _REFUSED_ROW: Final = re.compile(
-    "unknown task|more than a plain expression|images do not run here|missing: (?:instance_id|repo)|missing for mode|'eval' or 'repro-gen'"
+    "unknown task|more than a plain expression|images do not run here"
+    "|missing: (?:instance_id|repo)|missing for mode|'eval' or 'repro-gen'"
     "|'expected_answer'.*should be a valid string"
 )
 _LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
