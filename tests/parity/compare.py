@@ -21,7 +21,8 @@ _IGNORED: Final = frozenset(
 _METRICS: Final = frozenset({"agent_metrics", "key_metrics", "group_level_metrics"})
 _MAX_INT: Final = 2**63
 _REFUSED_ROW: Final = re.compile(
-    "unknown task|more than a plain expression|images do not run here|missing: (?:instance_id|repo)|missing for mode"
+    "unknown task|more than a plain expression|images do not run here"
+    "|missing: (?:instance_id|repo)|missing for mode|'eval' or 'repro-gen'"
     "|'expected_answer'.*should be a valid string"
 )
 _LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
@@ -199,7 +200,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("reasoning_gym", "a row with an unknown task, or with more than arithmetic, is refused"): _row_is_refused,
     (
         "swerl_gen",
-        "a row without its instance or its scripts, or with a repository that is only in an image, is refused",
+        "a row without instance, scripts or mode, or with a repository that is only in an image, is refused",
     ): _row_is_refused,
     ("*", "an input that is not a message is refused"): _params_are_refused,
     ("code_gen", "a row without tests is refused"): _has_no_tests,

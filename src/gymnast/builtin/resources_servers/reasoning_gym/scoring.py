@@ -58,6 +58,7 @@ _FUNCTIONS: Final = frozenset(
 )
 _FIRST_LETTER, _LETTERS = 0x4E00, 0x5000
 """Ideographs, which stand for signs in names."""
+_OTHER_OPERATORS: Final = frozenset("%&|~<>")
 _BITWISE: Final = re.compile(r"[0-9a-fA-FxX()+\-*/%&|^~<> ]*")
 
 
@@ -91,11 +92,12 @@ def _score_strictly(task: str, answer: str | None, entry: dict[str, Any]) -> flo
 def is_plain_expression(text: str, *, other_symbols: bool = False) -> bool:
     """Whether a text has only numbers, operators, known functions, and names that stand for nothing but themselves.
 
-    `other_symbols`: sympy takes a lone character beyond ASCII for a symbol, such as a Greek or Cyrillic constant.
+    `other_symbols`: also Python's other operators, and lone characters beyond ASCII, such as a Greek or Cyrillic
+    constant: sympy takes them for symbols.
     """
     at = 0
     while at < len(text):
-        if other_symbols and _is_lone_symbol(text, at):
+        if other_symbols and (text[at] in _OTHER_OPERATORS or _is_lone_symbol(text, at)):
             at += 1
             continue
         match = _TOKEN.match(text, at)
