@@ -200,7 +200,7 @@ def change_number(text: str, chance: random.Random) -> str:
             f"\\frac{{{value}}}{{1}}",
         ),
         *(
-            f"{int(value):,}" if value.lstrip("-").isdigit() else value.replace(".", ","),
+            f"{int(value):,}" if value.lstrip("-").isdigit() and len(value) < 400 else value.replace(".", ","),
             f"{value}^{{\\circ}}",
             f"${value}",
         ),
