@@ -47,7 +47,7 @@ JOBS = (
     JobFault("no such command", "srun no-such-command", Layer.CONFIG, "command_missing", "srun which"),
     JobFault("a segmentation fault", "srun bash -c 'kill -SEGV $$'", Layer.INFRA, "process_crashed", "log"),
     JobFault("a program that fails", "exit 3", Layer.INFRA, "job_failed", "read the end of"),
-    JobFault("an exception", PYTHON, Layer.VERIFIER, "unknown_failure", "read the lines around it"),
+    JobFault("an exception", PYTHON, Layer.VERIFIER, "program_error", "read the message and the code"),
     JobFault("one task of an array", ONE_OF_TWO, Layer.CONFIG, "command_missing", "srun which", ("--array=0-1",)),
     JobFault("held", "hostname", Layer.INFRA, "job_pending", "scontrol release", ("--hold",), ("PENDING",)),
     JobFault(

@@ -66,8 +66,11 @@ def test_no_more_run_at_once_than_asked(slurm: SlurmCluster, tmp_path: Path) -> 
 
 
 def test_a_job_whose_time_is_up_hands_back_and_queues_itself_again(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """Slurm's shortest time is a minute; the signal may come a quarter of one early."""
-    run = shared_run(tmp_path, tasks=140, repeats=1, chunk_rows=20, mean_s=1.5)
+    """Slurm's shortest time is a minute; the signal may come a quarter of one early, or a third of one late.
+
+    One worker alone cannot do the rest before its signal, even if it comes late and the other's early.
+    """
+    run = shared_run(tmp_path, tasks=300, repeats=1, chunk_rows=20, mean_s=1.5)
     found = executor(time="1", drain_s=45, requeue=1)
     submission = found.submit(run.wanted(2), 1)
     again = [f"{submission.jobs[0]}_{worker}" for worker in range(2)]
