@@ -30,6 +30,8 @@ class Seed:
     judge: Any = None
     verdict: dict[str, Any] = field(default_factory=dict)
     """What a case says that the verdict is; for metrics of runs."""
+    response: dict[str, Any] = field(default_factory=dict)
+    """Fields of the response next to its output."""
 
 
 def load_seeds(environment: str, checkout: Path | None = None, rows: Path | None = None) -> list[Seed]:
@@ -51,7 +53,7 @@ def load_seeds(environment: str, checkout: Path | None = None, rows: Path | None
 
 def _from_case(case: dict[str, Any]) -> Seed | None:
     settings = {name: value for name, value in case.get("settings", {}).items() if name != "judge"}
-    if settings.keys() & _OURS_ALONE:
+    if settings.keys() & _OURS_ALONE or "compare_with" in case["row"]:
         return None
     way = "cohort" if "cohort" in case else "episode" if "turns" in case else "verify"
     if way == "episode":
@@ -61,7 +63,9 @@ def _from_case(case: dict[str, Any]) -> Seed | None:
     items = [[said(item) if isinstance(item, str) else item for item in output] for output in outputs]
     answer = case["nemo_gym"]
     verdict = {name: value for name, value in answer.items() if name != "status"} if "reward" in answer else {}
-    return Seed(case["row"], items, way, settings, case.get("settings", {}).get("judge"), verdict)
+    return Seed(
+        case["row"], items, way, settings, case.get("settings", {}).get("judge"), verdict, case.get("response", {})
+    )
 
 
 def _from_row(row: dict[str, Any], way: str, like: Seed) -> Seed:
