@@ -15,6 +15,8 @@ ENVIRONMENTS: Final = tuple(sorted(path.stem for path in CASES.glob("*.jsonl")))
 _OURS_ALONE: Final = frozenset(
     {"failing_reference", "max_answer_words", "allow_code_fence", "strict_schema", "data_dir"}
 )
+_FIELDS_OF_OURS: Final = frozenset({"compare_with"})
+"""What a row may have here alone."""
 _MAX_CHARS: Final = 60_000
 _WRITTEN_BY_US: Final = frozenset({"agent_ref", "reward", "response"})
 
@@ -48,12 +50,12 @@ def load_seeds(environment: str, checkout: Path | None = None, rows: Path | None
     more = rows / f"{environment}.jsonl" if rows is not None else None
     if more is not None and more.exists():
         seeds += [_from_row(row, way, seeds[0]) for row in read_jsonl(more) if len(str(row)) < _MAX_CHARS]
-    return seeds
+    return [seed for seed in seeds if not seed.row.keys() & _FIELDS_OF_OURS]
 
 
 def _from_case(case: dict[str, Any]) -> Seed | None:
     settings = {name: value for name, value in case.get("settings", {}).items() if name != "judge"}
-    if settings.keys() & _OURS_ALONE or "compare_with" in case["row"]:
+    if settings.keys() & _OURS_ALONE:
         return None
     way = "cohort" if "cohort" in case else "episode" if "turns" in case else "verify"
     if way == "episode":
