@@ -52,7 +52,7 @@ def lenient_boxed(text: str, options: Options) -> str | None:
     letters = {
         letter
         for letter, option in options
-        if len(letter) == 1 and (plain := _plain(option)) and any(plain in form for form in forms)
+        if (plain := _plain(option)) and any(plain in form for form in forms)
     }
     return letters.pop() if len(letters) == 1 else None
 
