@@ -266,9 +266,9 @@ def _comparison_table() -> list[str]:
         *_comparison_runs(compared["runs"]),
         "Requests of all seeds but the first also ask for the metrics of runs, and have programs and expressions",
         "written in many ways, other responses and create params, and very long replies; since 22003 they also have",
-        "three rows of each of the 105 tasks of reasoning_gym. Since 22007 what judges are asked is compared, too (with",
-        "the same prompts on both sides), and judges reply in odd shapes; math_with_judge has a judge in most requests,",
-        "`/compare` of genrm_compare is called, and sessions and tools are called in odd orders and with odd bodies.",
+        "three rows of each of the 105 tasks of reasoning_gym. Since 22007 what judges are asked is compared (with",
+        "the same prompts on both sides), judges reply in odd shapes, math_with_judge has a judge in most requests,",
+        "`/compare` of genrm_compare is called, and sessions and tools are called in odd orders, with odd bodies.",
         "",
         "A difference that was fixed, or found to be deliberate, counts as different at first; it was scored again",
         "afterwards, at most 25 of those with the same fields, with NeMo Gym on Python 3.13, and for code_gen on the",
@@ -301,7 +301,7 @@ def _comparison_runs(runs: list[dict[str, Any]]) -> list[str]:
         for run in runs
     ]
     minutes, replies = sum(run["cpu_minutes"] for run in runs), sum(_sum(run, "compared") for run in runs)
-    total = f"Together {minutes:.1f} minutes of CPU time and\n{replies:,} replies, on a busy machine: much less than a night's."
+    total = f"Together {minutes:.1f} minutes of CPU time and\n{replies:,} replies: much less than a night's."
     return f"The counts are of these seeds, with minutes of CPU time: {', '.join(parts)}.\n{total}".split("\n")
 
 
