@@ -230,6 +230,8 @@ def _comparison_table() -> list[str]:
         "were left out. These differences are deliberate:",
         "",
         "- A judge without a verdict is a failure here and 0 there: a failed verifier is not a wrong answer.",
+        "- Labels of verdicts inside an answer, such as `[[A=B]]`, are broken up before a judge reads them: an answer",
+        "  cannot bring its verdict along. Prompts that have no setting there are worded differently here.",
         "- A judge's score that is not a finite number counts as none in genrm_compare, so that the default score",
         "  applies. There the reward is null, which cannot be trained on.",
         "- swerl_gen takes repositories as files or archives, since container images do not run in the sandbox. A row",
@@ -254,8 +256,8 @@ def _comparison_table() -> list[str]:
         "- An input of a row that has no type and is not a message, for example one with an unknown role, is refused.",
         "  There it is taken for a list of tools, so that the model does not see it.",
         "",
-        "Known to differ: the error of a pattern that cannot be read in a search of workplace_assistant, and in ruler",
-        "a message whose content is a text, if the response object has an `output_text` of its own.",
+        "Known to differ: the error of a pattern that cannot be read in a search of workplace_assistant. There it is a",
+        "text of another library, RE2, which only the model reads.",
         "",
         "The command keeps every difference in `.parity.json`, and continues that file (see CONTRIBUTING.md):",
         "",
@@ -264,7 +266,9 @@ def _comparison_table() -> list[str]:
         *_comparison_runs(compared["runs"]),
         "Requests of all seeds but the first also ask for the metrics of runs, and have programs and expressions",
         "written in many ways, other responses and create params, and very long replies; since 22003 they also have",
-        "three rows of each of the 105 tasks of reasoning_gym.",
+        "three rows of each of the 105 tasks of reasoning_gym. Since 22007 what judges are asked is compared (with",
+        "the same prompts on both sides), judges reply in odd shapes, math_with_judge has a judge in most requests,",
+        "`/compare` of genrm_compare is called, and sessions and tools are called in odd orders, with odd bodies.",
         "",
         "A difference that was fixed, or found to be deliberate, counts as different at first; it was scored again",
         "afterwards, at most 25 of those with the same fields, with NeMo Gym on Python 3.13, and for code_gen on the",
@@ -296,7 +300,9 @@ def _comparison_runs(runs: list[dict[str, Any]]) -> list[str]:
         " different at first)"
         for run in runs
     ]
-    return f"The counts are of these seeds, with minutes of CPU time: {', '.join(parts)}.".split("\n")
+    minutes, replies = sum(run["cpu_minutes"] for run in runs), sum(_sum(run, "compared") for run in runs)
+    total = f"Together {minutes:.1f} minutes of CPU time and\n{replies:,} replies: much less than a night's."
+    return f"The counts are of these seeds, with minutes of CPU time: {', '.join(parts)}.\n{total}".split("\n")
 
 
 def _sum(run: dict[str, Any], key: str) -> int:

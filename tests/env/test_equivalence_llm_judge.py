@@ -16,7 +16,7 @@ from gymnast.errors import UserError
 from gymnast.kit import QUOTE_NOTICE
 from gymnast.wire.progress import AttemptProgress
 from tests.helpers.commands import Outcome
-from tests.helpers.environments import check_cases, collect_examples, started, thought
+from tests.helpers.environments import check_cases, collect_examples, said, started, thought
 from tests.helpers.jsonl import read_jsonl, write_jsonl
 from tests.helpers.judges import JUDGE, OTHER, SAME, ScriptedJudge, judged, texts_of, verify_in_rollout
 
@@ -26,6 +26,8 @@ ROW = {
     "expected_answer": "air pressure",
 }
 PATTERN = {"template_metadata": {"output_regex": r"Answer:\s*([^\n]+)"}}
+TEXT = {"type": "input_text", "text": "How?"}
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
 BOTH = re.compile(r"<answer_a>\n(.*?)\n</answer_a>\s*<answer_b>\n(.*?)\n</answer_b>", re.DOTALL)
 
 
@@ -242,13 +244,43 @@ async def test_a_judge_that_fails_is_no_wrong_answer(reply: Any, error: str) -> 
         ("wind", {"template_metadata": {"output_regex": "(unclosed"}}, {}, [("air pressure", "wind")] * 2),
         ("wind", {"expected_answer": None}, {}, [("", "wind")]),
         ("Answer: wind", {}, {"response_extract_regex": r"Answer: (\w+)"}, [("air pressure", "wind")]),
+        ({**said("wind"), "content": [TEXT]}, {}, {}, [("air pressure", "[NO VALID ANSWER EXTRACTED]")]),
     ],
 )
-async def test_what_the_judge_sees_as_in_nemo_gym(text: str, row: Any, options: Any, seen: list[Any]) -> None:
+async def test_what_the_judge_sees_as_in_nemo_gym(text: Any, row: Any, options: Any, seen: list[Any]) -> None:
     answer = ScriptedJudge(OTHER)
     async with judged(EquivalenceJudge, settings(scoring="nemo_gym", **options), answer) as subject:
         assert (await subject.verify({**ROW, **row}, text))["reward"] == 0.0
     assert [*map(shown, answer.questions)] == seen
+
+
+@pytest.mark.parametrize(
+    ("value", "question"),
+    [
+        ("Why?", ""),
+        ([{"role": "user", "content": "Why?"}, {"role": "user", "content": [IMAGE]}], "Why?"),
+        ([{"role": "user", "content": "Why?"}, {"role": "user", "content": []}], "Why?"),
+        ([{"role": "user", "content": "Why?"}, {"role": "user", "content": ""}], ""),
+        ([{"role": "user", "content": "Why?"}, {"role": "user", "content": [TEXT, IMAGE]}], "How?"),
+    ],
+)
+async def test_the_question_is_the_last_user_message_with_a_text_as_in_nemo_gym(
+    tmp_path: Path, value: Any, question: str
+) -> None:
+    path = tmp_path / "prompt.txt"
+    path.write_text("\n<{question}>{expected_answer}{generated_answer}\n\n")
+    answer = ScriptedJudge(SAME)
+    own = settings(scoring="nemo_gym", judge_prompt_template_fpath=str(path))
+    async with judged(EquivalenceJudge, own, answer) as subject:
+        await subject.verify({**ROW, "responses_create_params": {"input": value}}, "x")
+    assert answer.questions == [f"<{question}>air pressurex"]
+
+
+async def test_a_long_answer_is_shown_whole_as_in_nemo_gym() -> None:
+    answer = ScriptedJudge(SAME)
+    async with judged(EquivalenceJudge, settings(scoring="nemo_gym"), answer) as subject:
+        await subject.verify(ROW, "na " * 10_000 + "air pressure")
+    assert shown(answer.questions[0])[1] == "na " * 10_000 + "air pressure"
 
 
 async def test_cases() -> None:

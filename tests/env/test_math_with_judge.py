@@ -214,6 +214,14 @@ async def test_the_judge_is_asked_only_where_the_library_says_no(subject: Subjec
 
 
 @one_loop
+async def test_a_long_answer_is_shown_whole_as_in_nemo_gym(subject: Subject) -> None:
+    answer = ScriptedJudge(OTHER)
+    async with with_judge(subject, answer) as judging:
+        await judging.verify(ROW, "eighty " * 5_000 + "four")
+    assert answer.questions[0].count("eighty ") == 5_000
+
+
+@one_loop
 @pytest.mark.parametrize(
     ("replies", "labels"),
     [([OTHER], ["[[A!=B]]"]), ([SAME, OTHER], ["[[A=B]]", "[[A!=B]]"])],

@@ -2,7 +2,8 @@
 
 A line of `scoring_cases/ENVIRONMENT.jsonl` has the row's fields, the output (or the turns of an episode, of which the
 last step's reply is compared, or the outputs of a cohort of rollouts), the server's settings where they matter,
-what `nemo_gym` and `strict` scoring answer (the latter where it differs, and why). `status` stands for a refusal.
+fields of the response next to its output, what `nemo_gym` and `strict` scoring answer (the latter where it differs, and
+why). `status` stands for a refusal.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ JUDGE_REF: Final[dict[str, Any]] = {"judge_model_server": NO_JUDGE["judge_model_
 Opener = Callable[[dict[str, Any]], AbstractAsyncContextManager[Subject]]
 
 
-def _judged(server_class: Any, settings_class: Any) -> Opener:
+def _judged(server_class: Any, settings_class: Any, defaults: dict[str, Any] = JUDGE_REF) -> Opener:
     """An environment whose judge gives the replies in the settings' `judge`, over and over."""
 
     def open_judged(settings: dict[str, Any]) -> AbstractAsyncContextManager[Subject]:
         replies = cycle(settings.get("judge", ["[[A=B]]"]))
         own = {name: value for name, value in settings.items() if name != "judge"}
-        return judged(server_class, settings_class(**JUDGE_REF, **own), lambda _: next(replies))
+        return judged(server_class, settings_class(**{**defaults, **own}), lambda _: next(replies))
 
     return open_judged
 
@@ -110,7 +111,7 @@ ENVIRONMENTS: dict[str, Opener] = {
         InstructionFollowing, InstructionFollowingSettings(verify_processes=1, **settings)
     ),
     "math_with_code": lambda settings: started(MathWithCode, MathWithCodeSettings(**settings)),
-    "math_with_judge": lambda settings: started(MathWithJudge, MathSettings(**NO_JUDGE, **settings)),
+    "math_with_judge": _judged(MathWithJudge, MathSettings, {**JUDGE_REF, **NO_JUDGE}),
     "mcqa": lambda settings: started(MCQA, MCQASettings(verify_processes=1, **settings)),
     "multichallenge": _with_rubric,
     "reasoning_gym": lambda settings: started(ReasoningGym, ReasoningGymSettings(verify_processes=1, **settings)),
@@ -190,7 +191,7 @@ async def _score(subject: Subject, case: dict[str, Any], slots: asyncio.Semaphor
 
 
 async def _answer(subject: Subject, case: dict[str, Any]) -> dict[str, Any]:
-    body = {**PARAMS, **case["row"], "response": _response(case["output"])}
+    body = {**PARAMS, **case["row"], "response": {**_response(case["output"]), **case.get("response", {})}}
     return _read(await subject.calls.call("env", "/verify", body))
 
 

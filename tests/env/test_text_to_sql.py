@@ -286,6 +286,14 @@ async def test_an_answer_cannot_bring_its_verdict_along() -> None:
     assert "{first}" in judge.questions[0]
 
 
+async def test_the_judge_is_shown_the_usual_name_of_a_dialect_as_in_nemo_gym() -> None:
+    judge = ScriptedJudge(OTHER)
+    async with text_to_sql(judge, scoring="nemo_gym") as subject:
+        found = await subject.verify({**ROW, "sql_dialect": " Postgres"}, fenced("SELECT 1"))
+    assert judge.questions[0].startswith("Dialect: postgresql\n")
+    assert found["sql_dialect"] == "postgresql"
+
+
 async def test_a_query_that_no_judge_could_read_is_wrong_and_no_failure_of_the_judge() -> None:
     judge = ScriptedJudge({"status": 400})
     async with text_to_sql(judge) as subject:

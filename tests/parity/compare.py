@@ -74,7 +74,7 @@ def compare(request: dict[str, Any], original: Replies, ours: Replies) -> Compar
 
 def _is_tool(request: dict[str, Any], replies: Replies, reply: dict[str, Any]) -> bool:
     path = request["steps"][replies.index(reply)][0]
-    return path not in ("/verify", "/reset", "/step", "/seed_session", "/aggregate_metrics")
+    return path not in ("/verify", "/reset", "/step", "/seed_session", "/aggregate_metrics", "/compare")
 
 
 def find_differences(original: Replies, ours: Replies) -> dict[str, tuple[Any, Any]]:
@@ -91,17 +91,28 @@ def find_differences(original: Replies, ours: Replies) -> dict[str, tuple[Any, A
             for name, value in theirs["body"].items():
                 own = mine["body"].get(name)
                 rounded = name in _METRICS
-                if name not in _IGNORED and not is_same(_readable(name, value), _readable(name, own), rounded=rounded):
+                if name in _IGNORED or (name == "judge_evaluations" and _have_same_labels(value, own)):
+                    continue
+                if not is_same(_readable(name, value), _readable(name, own), rounded=rounded):
                     fields[prefix + name] = (value, own)
         elif not is_same(theirs["body"], mine["body"]):
             fields[prefix + "body"] = (theirs["body"], mine["body"])
+        if theirs.get("asked") != mine.get("asked"):
+            fields[prefix + "asked"] = (theirs.get("asked"), mine.get("asked"))
     return fields
 
 
+def _have_same_labels(theirs: Any, ours: Any) -> bool:
+    """Whether two lists of a judge's calls are as long, and have the same verdicts where the original's have any."""
+    if not isinstance(theirs, list) or not isinstance(ours, list) or len(theirs) != len(ours):
+        return False
+    pairs = zip(theirs, ours, strict=True)
+    labels = [(one["verdict_label"], other["verdict_label"]) for one, other in pairs if "verdict_label" in one]
+    return all(one == other for one, other in labels)
+
+
 def _readable(name: str, value: Any) -> Any:
-    """Of a judge's calls the verdicts; of an error's details all but traceback and time; of a step NeMo Gym's keys."""
-    if name == "judge_evaluations" and isinstance(value, list):
-        return [evaluation.get("verdict_label") for evaluation in value]
+    """Of an error's details all but traceback and time; of a step NeMo Gym's keys."""
     if name == "metadata" and isinstance(value, dict):
         return {
             key: item for key, item in value.items() if key not in ("traceback", "error_traceback", "execution time")
@@ -195,7 +206,18 @@ def _reward_is_null(
     return all(name.endswith("reward") and theirs is None for name, (theirs, _) in fields.items())
 
 
+def _labels_are_broken_up(
+    _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """The judge was asked the same, but for blanks inside of labels that an answer has."""
+    return all(
+        name.endswith("asked") and str(theirs).replace(" ", "") == str(ours).replace(" ", "")
+        for name, (theirs, ours) in fields.items()
+    )
+
+
 RULES: dict[tuple[str, str], Rule] = {
+    ("*", "labels of verdicts inside answers are broken up before a judge reads them"): _labels_are_broken_up,
     ("*", "a judge without a verdict is a failure"): _judge_failed,
     ("reasoning_gym", "a row with an unknown task, or with more than arithmetic, is refused"): _row_is_refused,
     (

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any, Final
 
 from tests.helpers.environments import response, said
 from tests.parity.odd_code import mutate_program
 from tests.parity.odd_math import make_answers
-from tests.parity.odd_output import Output, mutate_output
+from tests.parity.odd_output import Output, mutate_output, mutate_shape
 from tests.parity.odd_requests import make_run, mutate_params, mutate_response
 from tests.parity.odd_text import mutate_text
 from tests.parity.odd_values import mutate_value
@@ -22,6 +23,22 @@ from tests.parity.seeds import Seed
 Request = dict[str, Any]
 _PARAMS: Final[dict[str, Any]] = {"responses_create_params": {"input": []}}
 _MAX_TURNS: Final = 6
+_JUDGE_PARAMS: Final[tuple[Any, ...]] = (
+    {"input": [], "temperature": 0.0, "max_output_tokens": 512},
+    {"input": [], "top_p": 0.5, "reasoning": {"effort": "low"}},
+)
+_OF_JUDGES: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
+    ("judge_responses_create_params", _JUDGE_PARAMS),
+    ("judge_endpoint_max_concurrency", (None, 1)),
+)
+_VERDICTS: Final = (
+    "They agree.\n[[A=B]]",
+    "They differ.\n[[A!=B]]",
+    "[[A=B]]",
+    "[[A!=B]] or [[A=B]]",
+    "Both are fine.",
+)
+"""What the judge of math_with_judge says."""
 _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
     "code_gen": (("reasoning_format_penalty", (0.0, -1.0, 0.5)),),
     "equivalence_llm_judge": (
@@ -32,6 +49,9 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
         ("use_per_record_regex", (True, False)),
         ("response_extract_regex", (None, r"Answer:\s*(.*)", r"\\boxed\{(.*?)\}", "(", r"(a)|(b)|.", "")),
         ("msg_extraction_failure", ("", "nothing")),
+        ("question_extract_regex", (r"(?s)(.{5})", r"Q: (.*)", "(", r"(a)|(e)|.")),
+        ("judge_system_message", (None, "", "Be brief.")),
+        *_OF_JUDGES,
     ),
     "genrm_compare": (
         ("answer_bonus", (0.0, 0.5)),
@@ -41,14 +61,27 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
         ("group_reasoning_length_penalty_coeff", (0.0, 0.2)),
         ("comparison_strategy", ("circular", "all_pairs")),
         ("top_percentile", (0.2, 1.0, 0.0)),
+        ("use_principle", (True,)),
+        ("default_principle", ("Be kind.", "")),
+        ("default_score", (0.0, -1.0, 3)),
+        ("default_ranking", (0.0, 6)),
+        ("num_judges_per_comparison", (1, 2, 3)),
+        ("genrm_responses_create_params", _JUDGE_PARAMS),
     ),
+    "math_with_judge": (("should_use_judge", (True,)), *_OF_JUDGES),
     "mcqa": (
         (
             "grading_mode",
             ("strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"),
         ),
     ),
-    "multichallenge": (("aggregation_mode", ("mean", "min", "max", "all", "any", "weighted")),),
+    "multichallenge": (
+        ("aggregation_mode", ("mean", "min", "max", "all", "any", "weighted")),
+        ("parallel_evaluation", (False,)),
+        ("judge_system_message", (None, "")),
+        ("yes_label", ("YES", "[[Y]]")),
+        *_OF_JUDGES,
+    ),
     "single_step_tool_use_with_argument_comparison": (
         (
             "tool_call_comparator_config",
@@ -62,7 +95,13 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
     ),
     "structured_outputs": (("xml_coerce_types", (True, False)),),
     "swerl_gen": (("relaxed_formatting", (True, False)),),
-    "text_to_sql": (("check_twice_swap", (True, False)), ("reward_if_swap_fails", (-1.0, 0.0, 0.5))),
+    "text_to_sql": (
+        ("check_twice_swap", (True, False)),
+        ("reward_if_swap_fails", (-1.0, 0.0, 0.5)),
+        ("judge_system_message", ("",)),
+        ("judge_equal_label", ("SAME", "A")),
+        *_OF_JUDGES,
+    ),
 }
 """Values of settings that are tried, next to those of the seeds."""
 _WITH_PROCESSES: Final = frozenset({"instruction_following", "mcqa", "reasoning_gym", "structured_outputs"})
@@ -120,12 +159,17 @@ def make_request(environment: str, seeds: list[Seed], run_seed: int, number: int
     if environment in _WITH_PROCESSES:
         block = random.Random(f"{run_seed}/{environment}/{number // _BLOCK}")
         request["settings"] = _choose_settings(environment, block.choice(seeds), block)
+    if environment == "math_with_judge" and chance.random() < 0.6:
+        request["settings"] = {"should_use_judge": True, **request["settings"]}
+        seed = replace(seed, judge=[chance.choice(_VERDICTS) for _ in range(2)])
     if seed.judge is not None:
-        request["judge"] = _choose_judge(seed, seeds, chance)
+        request["judge"] = _reshape_judge(_choose_judge(seed, seeds, chance), chance)
     if seed.way == "episode":
         while len(outputs) < _MAX_TURNS and chance.random() < 0.5:
             outputs.append(_choose_output(outputs[-1], row, seeds, texts, chance))
         return {**request, "steps": [["/reset", row], *(["/step", _with(row, output)] for output in outputs)]}
+    if seed.way == "cohort" and chance.random() < 0.1:
+        return {**request, "steps": [["/compare", _make_comparison(row, outputs, texts, chance)]]}
     if seed.way == "cohort":
         bodies = [
             {**_with(row, output), "_ng_task_index": number, "_ng_rollout_index": at}
@@ -133,6 +177,7 @@ def make_request(environment: str, seeds: list[Seed], run_seed: int, number: int
         ]
         return {**request, "steps": [["/verify", body] for body in bodies], "together": True}
     body = _with(row, outputs[0])
+    body["response"].update(seed.response)
     if chance.random() < 0.05:
         body["response"] = mutate_response(body["response"], chance)
     return {**request, "steps": [*_tool_steps(environment, row, outputs[0], chance), ["/verify", body]]}
@@ -244,10 +289,57 @@ def _choose_judge(seed: Seed, seeds: list[Seed], chance: random.Random) -> Any:
     return [mutate_text(str(reply), chance) for reply in judge]
 
 
+def _reshape_judge(judge: Any, chance: random.Random) -> Any:
+    """Now and then one of the replies as another output: reasoning, parts, several messages, roles, a refusal."""
+    if not judge or chance.random() > 0.12:
+        return judge
+    if isinstance(judge, str):
+        return [mutate_shape([said(judge)], chance)]
+    key = chance.choice(list(judge) if isinstance(judge, dict) else range(len(judge)))
+    copied = judge.copy()
+    copied[key] = mutate_shape([said(str(judge[key]))], chance)
+    return copied
+
+
+def _make_comparison(
+    row: dict[str, Any], outputs: list[Output], texts: list[str], chance: random.Random
+) -> dict[str, Any]:
+    """A request to compare some outputs at once."""
+    texts = texts or [""]
+    roles = ("user", "assistant", "system", "developer", "tool")
+    history = [{"role": roles[min(at, chance.randrange(9)) % 5], "content": chance.choice(texts)} for at in range(2)]
+    chosen = [chance.choice(outputs) for _ in range(chance.choice((0, 1, 2, 3, 3, 4)))]
+    body = {"conversation_history": history, "response_objs": [response(*output) for output in chosen]}
+    if chance.random() < 0.3:
+        body["principle"] = chance.choice((None, "", *texts))
+    changed = mutate_value(body, chance) if chance.random() < 0.2 else body
+    return changed if isinstance(changed, dict) else body
+
+
 def _tool_steps(environment: str, row: dict[str, Any], output: Output, chance: random.Random) -> list[list[Any]]:
-    """The calls of tools that an agent would make before the verdict."""
-    if environment != "workplace_assistant" or chance.random() < 0.3:
-        return []
+    """The calls that an agent would make before the verdict, in an order or with bodies that it would not."""
+    seeding = ["/seed_session", row]
+    if environment == "example_multi_step" and chance.random() < 0.3:
+        return [seeding, _call_multi_step(row, chance)]
+    if environment == "workplace_assistant" and chance.random() < 0.7:
+        steps = _call_office(row, output)
+        if steps and chance.random() < 0.15:
+            at = chance.randrange(len(steps))
+            call = steps[at]
+            odd = (["/seed_session", {}], ["/no_such_tool", {}], call, [call[0], mutate_value(call[1], chance)])
+            steps.insert(at, chance.choice(odd))
+        return steps
+    return [seeding] if chance.random() < 0.03 else []
+
+
+def _call_multi_step(row: dict[str, Any], chance: random.Random) -> list[Any]:
+    values = row.get("expected_synonym_values")
+    if chance.random() < 0.5:
+        return ["/extract_synonym_values", {"synonym_values": mutate_value(values, chance)}]
+    return ["/get_synonym_value", {"synonym": mutate_value(str(row.get("minefield_label")), chance)}]
+
+
+def _call_office(row: dict[str, Any], output: Output) -> list[list[Any]]:
     steps: list[list[Any]] = [["/seed_session", row]]
     for item in output:
         if item.get("type") != "function_call" or not isinstance(item.get("name"), str):

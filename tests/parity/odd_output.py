@@ -23,7 +23,12 @@ def mutate_output(output: Output, chance: random.Random, others: list[str]) -> O
         return output
     if chance.random() < 0.75:
         output = _mutate_a_text(output, chance, others)
-    for _ in range(chance.choice((0, 0, 0, 0, 0, 1, 1, 2))):
+    return mutate_shape(output, chance) if chance.random() < 0.375 else output
+
+
+def mutate_shape(output: Output, chance: random.Random) -> Output:
+    """The output with its shape changed in one way or two."""
+    for _ in range(chance.choice((1, 1, 2))):
         output = chance.choice(_SHAPES)(output, chance)
     return output
 

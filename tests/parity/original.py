@@ -28,46 +28,78 @@ from unittest.mock import AsyncMock, MagicMock
 
 JUDGE = {"type": "responses_api_models", "name": "judge"}
 ASKS_A_JUDGE = {"judge_model_server": JUDGE, "judge_responses_create_params": {"input": []}}
+SYSTEM = "You are the judge."
+END_OF_QUESTION = "\n=== context\n"
+MULTICHALLENGE_PROMPT = "{question}" + END_OF_QUESTION + "{context}\n=== reply\n{response}\n=== passes\n{pass_criteria}"
 REQUIRED: dict[str, dict[str, Any]] = {
     "code_gen": {"num_processes": 1, "unit_test_timeout_secs": 3, "debug": False},
-    "equivalence_llm_judge": ASKS_A_JUDGE,
+    "equivalence_llm_judge": {
+        **ASKS_A_JUDGE,
+        "judge_prompt_template_fpath": str(Path(__file__).with_name("judge_prompt.txt")),
+    },
     "genrm_compare": {
         "genrm_model_server": JUDGE,
         "genrm_responses_create_params": {"input": []},
         "genrm_parse_retries": 0,
+        "default_principle": "Be fair.",
         "num_rollouts_per_prompt": 2,
     },
     "google_search": {"google_api_key": "-", "google_cx": "-"},
     "math_with_judge": {**ASKS_A_JUDGE, "should_use_judge": False, "library_verifier_max_concurrency": 1},
-    "multichallenge": {**ASKS_A_JUDGE, "judge_prompt_template": "{question}"},
+    "multichallenge": {
+        **ASKS_A_JUDGE,
+        "judge_prompt_template": MULTICHALLENGE_PROMPT,
+        "judge_system_message": SYSTEM,
+    },
     "single_step_tool_use_with_argument_comparison": {
         "tool_call_comparator_config": {"word_count_similarity_threshold": 0.1}
     },
-    "text_to_sql": ASKS_A_JUDGE,
+    "text_to_sql": {**ASKS_A_JUDGE, "judge_system_message": SYSTEM},
 }
 """Settings without a default, those that make judges answerable by a script, and shorter limits for programs."""
+PROMPTS: dict[str, tuple[str, ...]] = {
+    "text_to_sql": ("sql_dialect", "sql_context", "sql_prompt", "first_answer", "second_answer"),
+    "math_with_judge": ("question", "first_answer", "second_answer"),
+}
+"""What is put into the prompts of judges that have no setting, in an order that both sides use."""
 OF_THE_ORIGINAL: dict[str, dict[str, Any]] = {"math_with_judge": {"library_verifier_timeout_seconds": 600}}
 """Limits of time that has passed, which a busy machine would reach. See `_count_cpu_time`."""
 SEED = 0
 
 
 class Script:
-    """What the judge answers: the replies in turn, over and over, or by the text of the question."""
+    """What the judge answers: the replies in turn, over and over, or by the text of the question; and its calls.
+
+    A reply is a text, or the items of an output.
+    """
 
     def __init__(self) -> None:
         self.replies: Any = []
         self.count = 0
+        self.asked: list[str] = []
 
     def load(self, replies: Any) -> None:
-        self.replies, self.count = replies, 0
+        self.replies, self.count, self.asked = replies, 0, []
 
-    def answer(self, params: dict[str, Any]) -> str:
+    def answer(self, params: dict[str, Any]) -> Any:
+        self.asked.append(_describe_call(params))
         if isinstance(self.replies, str):
             return self.replies
         if isinstance(self.replies, dict):
-            return str(self.replies.get(_question(params), self.replies.get("*", "")))
+            return self.replies.get(_question(params), self.replies.get("*", ""))
         self.count += 1
-        return str(self.replies[(self.count - 1) % len(self.replies)]) if self.replies else ""
+        return self.replies[(self.count - 1) % len(self.replies)] if self.replies else ""
+
+    def add_calls(self, replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The replies to a request; the last one with the calls of the judge, in any order."""
+        return [*replies[:-1], {**replies[-1], "asked": sorted(self.asked)}] if self.asked else replies
+
+
+def _describe_call(params: dict[str, Any]) -> str:
+    """A call of a judge: who says what, and the parameters that are set."""
+    messages = [[item.get("role"), item.get("content")] for item in params.get("input", [])]
+    others = {name: value for name, value in params.items() if name != "input" and value is not None}
+    return json.dumps([messages, others], sort_keys=True)
 
 
 def _question(params: dict[str, Any]) -> str:
@@ -75,7 +107,7 @@ def _question(params: dict[str, Any]) -> str:
     if "response_1" in metadata:
         return f"{metadata['response_1']} | {metadata['response_2']}"
     texts = [item.get("content") for item in params.get("input", []) if item.get("role") == "user"]
-    return texts[-1] if texts and isinstance(texts[-1], str) else ""
+    return texts[-1].split(END_OF_QUESTION)[0] if texts and isinstance(texts[-1], str) else ""
 
 
 class Original:
@@ -89,6 +121,7 @@ class Original:
         self.module = _import(folder / "app.py", environment)
         self.server_class = _find_server(self.module)
         _run_remote_functions_here(self.module)
+        _set_prompts(environment, self.module, self.server_class)
         _seed_langdetect()
         if environment == "math_with_judge":
             _count_cpu_time()
@@ -105,6 +138,7 @@ class Original:
         app = self._app(request.get("settings", {}))
         self.lacks.clear()
         replies = asyncio.run(_send(app, request["steps"], together=bool(request.get("together"))))
+        replies = self.script.add_calls(replies)
         return {"error": f"{self.lacks[0]} is not installed"} if self.lacks else {"replies": replies}
 
     def _app(self, settings: dict[str, Any]) -> Any:
@@ -130,10 +164,16 @@ class Original:
         return client
 
 
-def _reply(text: str) -> Any:
-    part = {"type": "output_text", "text": text, "annotations": []}
-    message = {"type": "message", "role": "assistant", "id": "m", "status": "completed", "content": [part]}
-    body = {"id": "r", "created_at": 1.0, "model": "judge", "object": "response", "output": [message]}
+def output_of(answer: Any) -> list[Any]:
+    """The items of a judge's answer."""
+    if isinstance(answer, list):
+        return answer
+    part = {"type": "output_text", "text": str(answer), "annotations": []}
+    return [{"type": "message", "role": "assistant", "id": "m", "status": "completed", "content": [part]}]
+
+
+def _reply(answer: Any) -> Any:
+    body = {"id": "r", "created_at": 1.0, "model": "judge", "object": "response", "output": output_of(answer)}
     content = json.dumps({**body, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}).encode()
     return SimpleNamespace(
         ok=True,
@@ -212,6 +252,15 @@ def _run_remote_functions_here(module: ModuleType) -> None:
         if function is not None and hasattr(member, "remote"):
             stand_in = SimpleNamespace(remote=lambda *args, call=function: asyncio.to_thread(call, *args))
             setattr(module, name, _no_tests if name == "compute_score" else stand_in)
+
+
+def _set_prompts(environment: str, module: Any, server_class: Any) -> None:
+    """Prompts without words of their own, where no setting has them: both sides ask judges the same then."""
+    template = "\n===\n".join(f"{{{name}}}" for name in PROMPTS.get(environment, ()))
+    if environment == "text_to_sql":
+        module.SQL_JUDGE_PROMPT_TEMPLATE = template
+    if environment == "math_with_judge":
+        server_class.JUDGE_PROMPT_TEMPLATE, server_class.JUDGE_SYSTEM_MESSAGE = template, SYSTEM
 
 
 async def _tests_not_run(*_: Any) -> tuple[float, dict[str, Any]]:

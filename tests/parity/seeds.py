@@ -15,6 +15,8 @@ ENVIRONMENTS: Final = tuple(sorted(path.stem for path in CASES.glob("*.jsonl")))
 _OURS_ALONE: Final = frozenset(
     {"failing_reference", "max_answer_words", "allow_code_fence", "strict_schema", "data_dir"}
 )
+_FIELDS_OF_OURS: Final = frozenset({"compare_with"})
+"""What a row may have here alone."""
 _MAX_CHARS: Final = 60_000
 _WRITTEN_BY_US: Final = frozenset({"agent_ref", "reward", "response"})
 
@@ -30,6 +32,8 @@ class Seed:
     judge: Any = None
     verdict: dict[str, Any] = field(default_factory=dict)
     """What a case says that the verdict is; for metrics of runs."""
+    response: dict[str, Any] = field(default_factory=dict)
+    """Fields of the response next to its output."""
 
 
 def load_seeds(environment: str, checkout: Path | None = None, rows: Path | None = None) -> list[Seed]:
@@ -46,7 +50,7 @@ def load_seeds(environment: str, checkout: Path | None = None, rows: Path | None
     more = rows / f"{environment}.jsonl" if rows is not None else None
     if more is not None and more.exists():
         seeds += [_from_row(row, way, seeds[0]) for row in read_jsonl(more) if len(str(row)) < _MAX_CHARS]
-    return seeds
+    return [seed for seed in seeds if not seed.row.keys() & _FIELDS_OF_OURS]
 
 
 def _from_case(case: dict[str, Any]) -> Seed | None:
@@ -61,7 +65,9 @@ def _from_case(case: dict[str, Any]) -> Seed | None:
     items = [[said(item) if isinstance(item, str) else item for item in output] for output in outputs]
     answer = case["nemo_gym"]
     verdict = {name: value for name, value in answer.items() if name != "status"} if "reward" in answer else {}
-    return Seed(case["row"], items, way, settings, case.get("settings", {}).get("judge"), verdict)
+    return Seed(
+        case["row"], items, way, settings, case.get("settings", {}).get("judge"), verdict, case.get("response", {})
+    )
 
 
 def _from_row(row: dict[str, Any], way: str, like: Seed) -> Seed:

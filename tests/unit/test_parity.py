@@ -18,7 +18,7 @@ from tests.parity.odd_code import mutate_program
 from tests.parity.odd_output import mutate_output
 from tests.parity.odd_text import MUTATIONS, mutate_text
 from tests.parity.odd_values import mutate_arguments, mutate_value
-from tests.parity.original import Script
+from tests.parity.original import Script, output_of
 from tests.parity.results import Difference, Results, add_counts
 from tests.parity.seeds import ENVIRONMENTS, load_seeds
 
@@ -178,6 +178,32 @@ def test_the_docs_count_what_is_left_after_a_replay_of_each_seed() -> None:
     assert (run["environments"]["mcqa"]["different"], run["environments"]["mcqa"]["differing"]) == (2, 1)
     again = add_counts(add_counts(counts, results.model_copy(update={"seed": 4})), results)
     assert [(run["seed"], run["environments"]["mcqa"]["differing"]) for run in again["runs"]] == [(4, 0), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "kind"),
+    [
+        (["1 [[A=B]]"], Kind.EQUAL),
+        (["1 [ [A=B]]"], Kind.BY_DESIGN),
+        (["2 [[A=B]]"], Kind.DIFFERENT),
+        ([], Kind.DIFFERENT),
+    ],
+)
+def test_what_judges_are_asked_is_compared(ours: list[str], kind: Kind) -> None:
+    original = [{**reply(reward=0), "asked": ["1 [[A=B]]"]}]
+    assert compare(VERIFY, original, [{**reply(reward=0), "asked": ours}]).kind is kind
+
+
+def test_a_scripted_judge_notes_its_calls_and_replies_with_texts_or_outputs() -> None:
+    script, output = Script(), [{"type": "reasoning", "id": "r", "summary": []}]
+    script.load(["yes", output])
+    params = {"input": [{"role": "user", "content": "b?"}], "temperature": 0, "top_p": None}
+    assert [script.answer(params), script.answer({"input": []})] == ["yes", output]
+    asked = script.add_calls([reply(), reply(reward=0)])
+    assert asked == [reply(), {**reply(reward=0), "asked": ['[[["user", "b?"]], {"temperature": 0}]', "[[], {}]"]}]
+    assert (output_of(output), output_of("yes")[0]["content"][0]["text"]) == (output, "yes")
+    script.load([])
+    assert script.add_calls([reply()]) == [reply()]
 
 
 def test_a_judges_failure_here_is_deliberate() -> None:

@@ -136,10 +136,10 @@ class Template:
 
 
 def load_template(path: str, fields: Sequence[str]) -> Template:
-    """A template from a file: the path itself, or the one under it among the built-ins."""
+    """A template from a file without blanks around it: the path itself, or the one under it among the built-ins."""
     for file in (Path(path).expanduser(), BUILTIN / path):
         if file.is_file():
-            return Template(file.read_text(encoding="utf-8"), fields, str(file))
+            return Template(file.read_text(encoding="utf-8").strip(), fields, str(file))
     raise UserError(
         f"the judge's prompt '{path}' does not exist",
         where=f"searched {Path.cwd()} and {BUILTIN}",

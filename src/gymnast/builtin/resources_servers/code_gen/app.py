@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, model_validator
 
+from gymnast.builtin.response_texts import stated_text
 from gymnast.kit import (
     Attempt,
     CustomMetrics,
@@ -137,9 +138,10 @@ class CodeGen(SandboxedEnvironment[CodeGenTask, None]):
         return task
 
     async def verify(self, attempt: Attempt[CodeGenTask, None]) -> CodeGenVerdict:
-        text = attempt.text
+        stated, strict = stated_text(attempt.response), self.settings.scoring == "strict"
+        text = attempt.text if strict or stated is None else stated
         program = await asyncio.to_thread(extract_program, text) if len(text) > _LONG else extract_program(text)
-        score = self._score_strictly if self.settings.scoring == "strict" else self._score_as_nemo_gym
+        score = self._score_strictly if strict else self._score_as_nemo_gym
         return await score(attempt, text, program)
 
     async def _score_as_nemo_gym(

@@ -35,7 +35,7 @@ from gymnast.kit import (
     truncate_start,
 )
 
-from .nemo_gym_rules import choose_pattern, find_expected, join_parts, last_message
+from .nemo_gym_rules import choose_pattern, find_expected, last_message, last_question
 
 _LAST_MATCH: Final = f"{__package__}.extraction:last_match"
 _PATTERN_CPU_S: Final = 2.0
@@ -180,10 +180,8 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
         return settings.reward_if_full_generation_succeeds if agrees else 0.0
 
     async def _find_in_question(self, attempt: Attempt[EquivalenceTask, None]) -> str:
-        value = attempt.params["input"]
-        items = [{"role": "user", "content": value}] if isinstance(value, str) else value
-        texts = [join_parts(item.get("content")) for item in items if item.get("role") == "user"]
-        return await self._find_answer(self.settings.question_extract_regex, texts[-1] if texts else "")
+        question = last_question(attempt.params["input"])
+        return await self._find_answer(self.settings.question_extract_regex, question)
 
     async def _find_answer(self, pattern: Any, text: str) -> str:
         """What the pattern finds; the whole text if it finds nothing, or is invalid."""
@@ -204,12 +202,11 @@ class EquivalenceJudge(Environment[EquivalenceTask, None]):
         second: str,
         evaluations: list[JudgeEvaluation],
     ) -> bool:
-        opinion = await self._judge.ask(self._prompt(question, self._show(first), self._show(second)), attempt.scope)
+        labels = self._judge.labels
+        prompt = self._prompt(question, labels.defuse(first), labels.defuse(second))
+        opinion = await self._judge.ask(prompt, attempt.scope)
         evaluations += opinion.evaluations
-        return opinion.label == self._judge.labels.equal
-
-    def _show(self, answer: str) -> str:
-        return self._judge.labels.defuse(truncate_start(answer))
+        return opinion.label == labels.equal
 
     def _prompt(self, question: str, first: str, second: str) -> str:
         texts = {"question": question, "expected_answer": first, "generated_answer": second}

@@ -40,9 +40,23 @@ def choose_pattern(
 
 
 def last_message(output: Sequence[JsonObject]) -> str:
-    """The text of the last assistant message; its parts are lines. Empty if there is none."""
+    """The text of the last assistant message; its parts are lines, those of an input left out. Empty without one."""
     messages = (item for item in reversed(output) if item.get("type", "message") == "message")
-    return next((join_parts(item.get("content")) for item in messages if item.get("role") == "assistant"), "")
+    content = next((item.get("content") for item in messages if item.get("role") == "assistant"), "")
+    own = [part for part in content if part.get("type") != "input_text"] if isinstance(content, list) else content
+    return join_parts(own)
+
+
+def last_question(value: str | Sequence[JsonObject]) -> str:
+    """The text of the last user message that has any. An input that is a text has no messages, so no question."""
+    items = () if isinstance(value, str) else value
+    contents = [item.get("content") for item in items if item.get("role") == "user"]
+    return next((join_parts(content) for content in reversed(contents) if _has_text(content)), "")
+
+
+def _has_text(content: Any) -> bool:
+    """Whether it is a text, even an empty one, or has a part with one."""
+    return isinstance(content, str) or any(isinstance(part.get("text"), str) for part in content or ())
 
 
 def join_parts(content: Any) -> str:

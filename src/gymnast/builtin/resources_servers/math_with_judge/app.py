@@ -159,13 +159,11 @@ class MathWithJudge(Environment[MathTask, None]):
 
     async def _ask_judge(self, attempt: Attempt[MathTask, None], answer: str) -> tuple[float, list[JudgeEvaluation]]:
         judge, labels, task = self._judge, self._judge.labels, attempt.task
-        shown = truncate_start(answer)
-
         def ask(first: str, second: str) -> str:
             texts = {"problem": task.question, "first": first, "second": second}
             return QUESTION.fill_quoting(judge.quoter, texts) if self._is_strict else QUESTION.fill(**texts)
 
-        generated = shown if self._is_strict else labels.defuse(shown)
+        generated = truncate_start(answer) if self._is_strict else labels.defuse(answer)
         opinions = await judge.ask_both_orders(ask, task.expected_answer, generated, attempt.scope)
         agreed = len(opinions) == 2 and all(opinion.label == labels.equal for opinion in opinions)
         return float(agreed), [evaluation for opinion in opinions for evaluation in opinion.evaluations]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
+from gymnast.builtin.response_texts import stated_text
 from gymnast.kit import (
     Attempt,
     CpuTimeExceededError,
@@ -104,7 +105,8 @@ class MCQA(Environment[MCQATask, None]):
         return task
 
     async def verify(self, attempt: Attempt[MCQATask, None]) -> MCQAVerdict:
-        task, text = attempt.task, attempt.text.strip()
+        task, stated = attempt.task, stated_text(attempt.response)
+        text = (attempt.text if stated is None or self.settings.scoring == "strict" else stated).strip()
         expected = (task.expected_answer or "").strip().upper()
         chosen = await self._choice(text, _options(task), task) if text else None
         reward = 1.0 if chosen is not None and chosen == expected else 0.0

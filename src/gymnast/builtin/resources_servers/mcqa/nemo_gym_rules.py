@@ -50,9 +50,7 @@ def lenient_boxed(text: str, options: Options) -> str | None:
     content = content.strip()
     forms = (_plain(content), _plain(_unwrap(content)))
     letters = {
-        letter
-        for letter, option in options
-        if len(letter) == 1 and (plain := _plain(option)) and any(plain in form for form in forms)
+        letter for letter, option in options if (plain := _plain(option)) and any(plain in form for form in forms)
     }
     return letters.pop() if len(letters) == 1 else None
 

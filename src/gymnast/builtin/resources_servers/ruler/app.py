@@ -68,6 +68,6 @@ class Ruler(Environment[RulerTask, None]):
             words = self.settings.max_answer_words
             reward = strict_rules.score(attempt.text, task.outputs, task.subset, attempt.params, words)
         else:
-            reward = nemo_gym_rules.score(attempt.output, task.outputs, any_of=task.subset in ANY_SUBSETS)
+            reward = nemo_gym_rules.score(attempt.response, task.outputs, any_of=task.subset in ANY_SUBSETS)
         per_subset = {task.subset: reward} if task.subset in SUBSETS else {}
         return RulerVerdict(reward=reward, outputs=task.outputs, length=task.length, subset=task.subset, **per_subset)

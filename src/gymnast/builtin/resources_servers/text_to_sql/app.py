@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import PositiveFloat
 
 from gymnast.builtin.judge_texts import all_messages
+from gymnast.builtin.response_texts import stated_text
 from gymnast.kit import (
     MAX_SHOWN_CHARS,
     Attempt,
@@ -161,8 +162,8 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
             )
 
     async def verify(self, attempt: Attempt[TextToSqlTask, None]) -> TextToSqlVerdict:
-        task, text = attempt.task, attempt.text
-        strict = self.settings.scoring == "strict"
+        task, stated, strict = attempt.task, stated_text(attempt.response), self.settings.scoring == "strict"
+        text = attempt.text if strict or stated is None else stated
         extract = extract_query if strict else extract_query_as_nemo_gym
         query = await asyncio.to_thread(extract, text) if len(text) > _LONG else extract(text)
         fields = {name: getattr(task, name) for name in TextToSqlTask.model_fields}
@@ -172,8 +173,7 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
         else:
             await self._grade(attempt, query, verdict)
         if not strict:
-            dialect = task.sql_dialect.strip().lower()
-            verdict.sql_dialect = _DIALECTS.get(dialect, dialect)
+            verdict.sql_dialect = _normalize_dialect(task.sql_dialect)
             reason = verdict.failure_reason or FailureCode.NONE
             verdict.failure_reason = _NAMES_IN_NEMO_GYM.get(reason, reason)
         return verdict
@@ -208,10 +208,10 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
 
         def question(first: str, second: str) -> str:
             texts = {"context": task.sql_context, "question": task.sql_prompt, "first": first, "second": second}
-            labels, dialect = self._judge.labels, task.sql_dialect
+            labels = self._judge.labels
             if settings.scoring == "strict":
-                return QUESTION.fill_quoting(self._judge.quoter, texts, dialect=labels.defuse(dialect))
-            texts["dialect"] = dialect
+                return QUESTION.fill_quoting(self._judge.quoter, texts, dialect=labels.defuse(task.sql_dialect))
+            texts["dialect"] = _normalize_dialect(task.sql_dialect)
             return QUESTION.fill(**{name: labels.defuse(text) for name, text in texts.items()})
 
         if settings.check_twice_swap:
@@ -227,3 +227,9 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
             verdict.reward, verdict.failure_reason = settings.reward_if_swap_fails, FailureCode.SWAP_DISAGREES
         else:
             verdict.failure_reason = FailureCode.NOT_EQUAL
+
+
+def _normalize_dialect(name: str) -> str:
+    """NeMo Gym's name of a dialect."""
+    name = name.strip().lower()
+    return _DIALECTS.get(name, name)
