@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from completion_table import completion_table
 from nemo_gym_pages import commands_table_page, what_does_not_work_page
 
-from gymnast.cli.completion_table import completion_table
 from gymnast.cli.root_help import help_lines
 from gymnast.compat.gym_parser import list_commands
 from gymnast.compat.ng import COMMANDS as NG_COMMANDS

@@ -111,12 +111,12 @@ def test_a_service_may_have_any_name(values: dict[str, Any], tmp_path: Path, tim
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
-        ("services.policy-1.placement", "elsewhere", "which compute lacks"),
+        ("services.policy-1.placement", "elsewhere", "which compute does not define"),
         ("services.policy-1.number_of_instances", 0, "greater than or equal to 1"),
         ("services.policy-1.tensor_parallel_size", 16, "needs 16 GPUs"),
         ("services.policy-1.typo", 1, "Extra inputs"),
         ("services.ray", {"type": "ray", "container": "ray", "health_check": {"path": "/"}}, "needs a port"),
-        ("services.policy-1.container", "a\nb", "expected one line"),
+        ("services.policy-1.container", "a\nb", "expected a single line"),
         ("services.policy-1.env", {"A B": "x"}, "environment variable"),
         ("compute.second", {"type": "slurm", "account": "x"}, "expected one cluster"),
         ("driver.policy_model", "other", "the services are policy-1"),

@@ -227,7 +227,7 @@ def test_a_share_without_a_collector_is_refused(tmp_path: Path, tasks: Path, scr
 
 
 def attempt(number: int, spans: int = 1) -> AttemptSpans:
-    trace_id = TraceIds("run", 1.0).id_of(RolloutKey(number, 0))
+    trace_id = TraceIds("run", 1.0).sampled_id(RolloutKey(number, 0)) or ""
     return AttemptSpans(trace_id, [Span(f"{index + 1:016x}", "", "rollout", 1, 2) for index in range(spans)])
 
 
@@ -345,9 +345,12 @@ def test_a_password_in_the_url_is_not_printed() -> None:
 
 
 def test_trace_ids_depend_on_run_and_rollout_alone() -> None:
-    ids = {TraceIds(run, 1.0).id_of(RolloutKey(task, n)) for run in "ab" for task in range(20) for n in range(20)}
+    keys = [RolloutKey(task, n) for task in range(20) for n in range(20)]
+    ids = {TraceIds(run, 1.0).sampled_id(key) or "" for run in "ab" for key in keys}
     assert len(ids) == 800
-    assert TraceIds("a", 0.5).id_of(RolloutKey(1, 2)) in ids
+    sampled = {TraceIds("a", 0.5).sampled_id(key) for key in keys} - {None}
+    assert sampled
+    assert sampled <= ids
     assert all(len(value) == 32 and int(value, 16) for value in ids)
 
 

@@ -46,7 +46,7 @@ def test_a_server_that_cannot_be_imported_is_said(tmp_path: Path, capsys: Said) 
     assert "no_such_module_of_quiz" in capsys.readouterr().err
     write_manifest(tmp_path, agent_server="other")
     assert run_gym(["env", "test", "quiz"]) == 1
-    assert "the manifest is stale" in capsys.readouterr().err
+    assert "the manifest does not match the config" in capsys.readouterr().err
 
 
 def test_without_a_manifest_our_own_cases_are_updated(tmp_path: Path, manifest: Path, capsys: Said) -> None:

@@ -206,6 +206,41 @@ def test_every_module_says_what_it_owns() -> None:
     assert not [module.path for module in silent if module.text or not module.path.endswith("__init__.py")]
 
 
+MAX_ATTRIBUTES = 15
+"""A class with more of them explains how they belong together."""
+
+
+def attributes_of(definition: ast.ClassDef) -> set[str]:
+    """The attributes that a class's methods set on `self`."""
+    return {
+        node.attr
+        for node in ast.walk(definition)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if isinstance(node.value, ast.Name) and node.value.id == "self"
+    }
+
+
+def unexplained_classes(text: str) -> list[str]:
+    """Large classes whose docstring is one line, in a module that states no invariants either."""
+    tree = ast.parse(text)
+    if "Invariant" in (ast.get_docstring(tree) or ""):
+        return []
+    return [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        if len(attributes_of(node)) > MAX_ATTRIBUTES and len((ast.get_docstring(node) or "").splitlines()) < 3
+    ]
+
+
+def test_large_classes_explain_their_attributes() -> None:
+    assert not [f"{module.path}: {name}" for module in modules() for name in unexplained_classes(module.text)]
+    body = "\n".join(f"        self.a{number} = {number}" for number in range(MAX_ATTRIBUTES + 1))
+    large = f"class Large:\n    def __init__(self):\n{body}\n"
+    assert unexplained_classes(large) == ["Large"]
+    assert not unexplained_classes(f'"""A module.\n\nInvariants: none."""\n{large}')
+
+
 _PROGRAMS = "builtin/agents/programs/"
 """Programs that agents run: they are not part of Gymnast's process."""
 

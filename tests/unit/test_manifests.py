@@ -91,10 +91,10 @@ def test_a_stale_mirror_is_an_error_and_sync_updates_only_it(tmp_path: Path, man
         ({"licensing": "Free for all"}, "SPDX"),
         ({"authors": []}, "authors"),
         ({"authors": ["A", "A"]}, "twice"),
-        ({"reward": {"range": [1, 0], "higher_is_better": True}}, "a lower and a higher number"),
+        ({"reward": {"range": [1, 0], "higher_is_better": True}}, "two numbers, the lower one first"),
         ({"typo": 1}, "typo"),
         ({"model_server": None}, "it needs model_server"),
-        ({"rollout_driver": "a.b:c"}, "rollout_driver is for the profile"),
+        ({"rollout_driver": "a.b:c"}, "rollout_driver needs the profile"),
         ({"datasets": [{**DATASET, "type": "benchmark"}]}, "prepare_script"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_manifest_that_is_not_valid_is_said_with_its_fields(
 
 @pytest.mark.parametrize(
     ("rows", "text"),
-    [("", "is empty"), ("{", "not JSON"), ("[]", "a row is a JSON object"), ('{"a": 1}', "responses_create_params")],
+    [("", "is empty"), ("{", "not JSON"), ("[]", "expected a JSON object"), ('{"a": 1}', "responses_create_params")],
 )
 def test_rows_that_cannot_be_run_are_said_with_their_line(rows: str, text: str, capsys: Said) -> None:
     Path(DATASET["jsonl_fpath"]).write_text(rows)

@@ -238,8 +238,8 @@ def stamp_rows(rows: list[JsonObject], agents: Sequence[str]) -> list[JsonObject
     default = only_agent(agents)
     tasks: dict[bytes, int] = {}
     rollouts: dict[int, int] = {}
-    taken = {row[TASK_INDEX] for row in rows if isinstance(row.get(TASK_INDEX), int)}
-    free = (number for number in range(len(rows) + len(taken)) if number not in taken)
+    indices = {row[TASK_INDEX] for row in rows if isinstance(row.get(TASK_INDEX), int)}
+    free = (number for number in range(len(rows) + len(indices)) if number not in indices)
     problems: list[str] = []
     for position, row in enumerate(rows):
         text = orjson.dumps(row)

@@ -38,7 +38,7 @@ async def update_cases(target: CheckTarget) -> list[str]:
         lines = [_line(case, rewards) for case in target.cases]
         _, problems = parse_cases(lines, target.cases_path)
         if problems:
-            raise DataError(f"the rewards that were observed break a rule: {problems[0]}", next="nothing was written")
+            raise DataError(f"the observed rewards break a rule: {problems[0]}", next="nothing was written")
         atomic_write(path, b"".join(line + b"\n" for line in lines))
     return changed
 

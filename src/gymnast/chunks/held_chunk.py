@@ -286,7 +286,7 @@ class HeldChunk:
             size_bytes=last.offset_bytes + len(last.line) + 1 - first.offset_bytes,
             spans=_spans(row.number for row in rows),
         )
-        attempts = {str(row.key): made for row in rows if (made := self.attempts.get(row.key.packed))}
+        attempts = {str(row.key): number for row in rows if (number := self.attempts.get(row.key.packed))}
         self.ceding = Cession(self._cessions, child, attempts, rows)
         self._cessions += 1
         return self.ceding

@@ -6,7 +6,7 @@ import shlex
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -115,6 +115,8 @@ MetricsPort = Annotated[
     int | None,
     typer.Option("--metrics-port", min=0, max=65535, help="Serve OpenMetrics on this local port; 0 picks a free one."),
 ]
+
+_RUN_OPTIONS: Final = (*shared.SOURCE_OPTIONS, *shared.RUN_OPTIONS, "max_cost", "max_tokens", "workers")
 
 
 def command(
@@ -265,48 +267,19 @@ def load_run(given: Mapping[str, Any]) -> tuple[RunOptions, Config]:
     from gymnast.config.known_keys import RUN_KEYS
     from gymnast.rollouts.options import check_truncated_policy, run_options
 
+    through_serve = given["via_serve"] or given["head"] is not None
     config = shared.load(
         given["overrides"],
-        config_files=given["config_files"],
-        environments=given["environments"],
-        model_type=given["model_type"],
-        model=given["model"],
-        model_url=given["model_url"],
-        model_key_name=given["model_key_name"],
-        search_dirs=given["search_dirs"],
-        stub_policy=given["via_serve"] or given["head"] is not None,
-        unsafe_no_sandbox=given["unsafe_no_sandbox"],
+        **{name: given[name] for name in shared.CONFIG_OPTIONS},
+        stub_policy=through_serve,
         command_keys=RUN_KEYS,
-        agent=None if given["via_serve"] or given["head"] is not None else given["agent"],
+        agent=None if through_serve else given["agent"],
     ).require_valid()
     options = run_options(
         config,
-        output=given["output"],
-        source=given["source"],
-        split=given["split"],
-        agent=given["agent"],
-        num_repeats=given["num_repeats"],
-        concurrency=given["concurrency"],
-        limit=given["limit"],
-        temperature=given["temperature"],
-        top_p=given["top_p"],
-        max_output_tokens=given["max_output_tokens"],
-        prompt_config=given["prompt_config"],
-        prompt=given["prompt"],
-        map=given["map"],
-        add_seed=given["add_seed"],
-        skip_bad_rows=given["skip_bad_rows"],
-        rollout_timeout_s=given["rollout_timeout_s"],
-        max_attempts=given["max_attempts"],
-        give_up_after_s=given["give_up_after_s"],
-        max_cost=given["max_cost"],
-        max_tokens=given["max_tokens"],
+        **{name: given[name] for name in _RUN_OPTIONS},
         truncated=check_truncated_policy(given["truncated"]),
-        workers=given["workers"],
-        resume=given["resume"],
         on_change=on_change(resume=given["resume"], fork=given["fork"], extend=given["extend"], force=given["force"]),
-        retry_failed=given["retry_failed"],
-        overwrite=given["overwrite"],
         aggregate=not given["no_aggregate"],
         preflight=not given["no_preflight"],
     )

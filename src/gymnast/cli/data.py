@@ -124,7 +124,9 @@ def _prepare_benchmarks(
 
     config = _load(None, None, None, search_dirs)
     roots = Roots((*(search_dirs or ()), *read_environ().extra_roots), Path.cwd())
-    plans = unique_names([Plan(found.name, found) for found in (find_benchmark(name, roots) for name in names)])
+    plans = unique_names(
+        [Plan(benchmark.name, benchmark) for benchmark in (find_benchmark(name, roots) for name in names)]
+    )
     hub = Hub(token=config.values.get("hf_token") or None)
     prepared = []
     for plan in plans:

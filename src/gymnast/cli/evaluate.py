@@ -91,16 +91,9 @@ List = Annotated[bool, typer.Option("--list", help="List the benchmarks.")]
 Show = Annotated[bool, typer.Option("--show", help="Show what the benchmarks are, without running them.")]
 
 
-_CONFIG_OPTIONS: Final = (
-    *("overrides", "config_files", "environments", "model_type", "model", "model_url", "model_key_name"),
-    *("search_dirs", "unsafe_no_sandbox", "agent"),
-)
+_CONFIG_OPTIONS: Final = ("overrides", *shared.CONFIG_OPTIONS, "agent")
 _DATA_OPTIONS: Final = ("local_copy", "revision", "limit", "resume", "overwrite")
-_RUN_OPTIONS: Final = (
-    *("num_repeats", "limit", "prompt_config", "prompt", "map", "add_seed", "skip_bad_rows", "agent", "concurrency"),
-    *("rollout_timeout_s", "max_attempts", "give_up_after_s", "max_cost", "max_tokens", "workers", "resume"),
-    *("retry_failed", "overwrite"),
-)
+_RUN_OPTIONS: Final = (*shared.RUN_OPTIONS, "max_cost", "max_tokens", "workers")
 
 
 class _Sampling(NamedTuple):
@@ -489,18 +482,18 @@ def _table(benchmark: str, table: ScoreTable, earlier: ScoreTable | None, *, has
 
     values = {_kind(metric): metric.estimate for metric in earlier.metrics} if earlier is not None else {}
     title = benchmark if table.subset is None else f"{benchmark}: {table.subset}"
-    drawn = Table(title=Text(title), title_justify="left")
-    drawn.add_column("metric")
+    grid = Table(title=Text(title), title_justify="left")
+    grid.add_column("metric")
     for heading in ("value", "95% interval", "tasks", *(["baseline"] if has_baseline else [])):
-        drawn.add_column(heading, justify="right")
+        grid.add_column(heading, justify="right")
     for metric in table.metrics:
         cells = [escape(metric.name), _value(metric.estimate), _interval(metric.estimate), str(metric.estimate.n)]
         if has_baseline:
             cells.append(_value(values[_kind(metric)]) if _kind(metric) in values else "–")
-        drawn.add_row(*cells)
+        grid.add_row(*cells)
     if table.no_answer is not None:
-        drawn.add_row("no answer", f"{table.no_answer:.4f}", "", "")
-    return drawn
+        grid.add_row("no answer", f"{table.no_answer:.4f}", "", "")
+    return grid
 
 
 def _kind(metric: Metric) -> tuple[str, int]:

@@ -76,12 +76,12 @@ RunCell = Callable[[Cell], tuple[int, list[CellResult]]]
 def make_cells(agent: str | None, model: str | None) -> list[Cell]:
     """The cells of the options `--agent` and `--model`, each a list with commas. One cell is not a matrix."""
     agents, models = _split(agent, "--agent"), _split(model, "--model")
-    cells, taken = list[Cell](), set[str]()
+    cells, folders = list[Cell](), set[str]()
     for agent_name in agents:
         for model_name in models:
             parts = [Path(agent_name).stem if agent_name and agent_name.endswith((".yaml", ".yml")) else agent_name]
-            folder = _folder_name([*parts, model_name], taken)
-            taken.add(folder)
+            folder = _folder_name([*parts, model_name], folders)
+            folders.add(folder)
             cells.append(Cell(agent_name, model_name, folder))
     return cells
 
@@ -251,9 +251,9 @@ def _split(text: str | None, option: str) -> list[str | None]:
     return list(names)
 
 
-def _folder_name(parts: Sequence[str | None], taken: set[str]) -> str:
+def _folder_name(parts: Sequence[str | None], folders: set[str]) -> str:
     """A folder for a cell; different cells have different folders, whatever characters their names have."""
     plain = "--".join(_UNSAFE.sub("-", part).strip("-.") or "cell" for part in parts if part is not None)[:_MAX_NAME]
-    lowered = {name.lower() for name in taken}
-    candidates = [plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 3))]
+    lowered = {name.lower() for name in folders}
+    candidates = [plain, *(f"{plain}-{number}" for number in range(2, len(folders) + 3))]
     return next(name for name in candidates if name.lower() not in lowered)

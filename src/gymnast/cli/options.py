@@ -99,6 +99,19 @@ JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard
 Head = Annotated[str | None, typer.Option("--head", help="URL of a head server, e.g. http://127.0.0.1:11000.")]
 
 
+CONFIG_OPTIONS: Final = (
+    *("config_files", "environments", "model_type", "model", "model_url", "model_key_name", "search_dirs"),
+    "unsafe_no_sandbox",
+)
+"""Parameters of the commands that run something, as `load` takes them."""
+SOURCE_OPTIONS: Final = ("source", "split", "output", "temperature", "top_p", "max_output_tokens")
+RUN_OPTIONS: Final = (
+    *("num_repeats", "limit", "prompt_config", "prompt", "map", "add_seed", "skip_bad_rows", "agent", "concurrency"),
+    *("rollout_timeout_s", "max_attempts", "give_up_after_s", "resume", "retry_failed", "overwrite"),
+)
+"""Parameters of these commands as `run_options` takes them; those of SOURCE_OPTIONS mean something else to `eval`."""
+
+
 def load(
     overrides: list[str] | None,
     *,

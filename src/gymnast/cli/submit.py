@@ -19,22 +19,6 @@ if TYPE_CHECKING:
     from gymnast.sidecars.sandbox import SandboxOptions
     from gymnast.sidecars.server_options import ServerOptions
 
-_CONFIG: Final = (
-    "config_files",
-    "environments",
-    "model_type",
-    "model",
-    "model_url",
-    "model_key_name",
-    "search_dirs",
-    "unsafe_no_sandbox",
-    "agent",
-)
-_RUN: Final = (
-    *("source", "split", "output", "agent", "num_repeats", "concurrency", "limit", "temperature", "top_p"),
-    *("max_output_tokens", "prompt_config", "prompt", "map", "add_seed", "skip_bad_rows", "rollout_timeout_s"),
-    *("max_attempts", "give_up_after_s", "truncated", "resume", "retry_failed", "overwrite"),
-)
 _RESOURCES: Final = (
     *("partition", "account", "qos", "time", "nodes", "exclusive", "gres", "gpus_per_node", "cpus_per_task"),
     *("memory", "comment", "mail_user", "mail_type", "extra_sbatch"),
@@ -185,7 +169,7 @@ def command(
 
     arguments = dict(locals())
     _check_single_run(agent, model)
-    config_arguments = {key: arguments[key] for key in _CONFIG}
+    config_arguments = {key: arguments[key] for key in (*shared.CONFIG_OPTIONS, "agent")}
     resources = {key: arguments[key] for key in _RESOURCES} | {"extra_sbatch": tuple(extra_sbatch or ())}
     site = override_site(
         _site(cluster, executor, read_environ().cluster_dirs),
@@ -200,7 +184,10 @@ def command(
         merge = wait or site.executor == "slurm"
     request = SubmitRequest(
         run_options=replace(
-            run_options(config, **{key: arguments[key] for key in _RUN}),
+            run_options(
+                config,
+                **{key: arguments[key] for key in (*shared.SOURCE_OPTIONS, *shared.RUN_OPTIONS, "truncated")},
+            ),
             telemetry=check_telemetry(track, trace, trace_sample),
         ),
         config=config,

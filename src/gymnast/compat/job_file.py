@@ -21,13 +21,13 @@ _POLICY_KEYS: Final = ("policy_base_url", "policy_model_name", "policy_api_key")
 
 def _one_line(text: str) -> str:
     if re.search(r"[\r\n\0]", text):
-        raise ValueError("expected one line")
+        raise ValueError("expected a single line")
     return text
 
 
 def _is_variable(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError(f"'{name}' is not a name for an environment variable")
+        raise ValueError(f"'{name}' is not a valid name for an environment variable")
     return name
 
 
@@ -84,7 +84,7 @@ class VllmService(_Service):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.number_of_instances == 1 and self.distributed_backend is not None:
-            raise ValueError("distributed_backend is for more than one instance")
+            raise ValueError("distributed_backend needs more than one instance")
         if self.number_of_instances > 1 and self.distributed_backend is None:
             self.distributed_backend = Backend()
         check = self.health_check or HealthCheck()
@@ -183,7 +183,9 @@ class JobFile(_Part):
             raise ValueError(f"expected one cluster in compute, got {', '.join(sorted(self.compute))}")
         for name, service in self.services.items():
             if service.placement not in {None, *self.compute}:
-                raise ValueError(f"service '{name}' has the placement '{service.placement}', which compute lacks")
+                raise ValueError(
+                    f"service '{name}' has the placement '{service.placement}', which compute does not define"
+                )
             if isinstance(service, VllmService) and service.gpus > (self.gpus_per_node or service.gpus):
                 raise ValueError(
                     f"service '{name}' needs {service.gpus} GPUs, but the largest node has {self.gpus_per_node}:"

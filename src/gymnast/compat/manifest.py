@@ -113,7 +113,7 @@ class Reward(_Part):
     @model_validator(mode="after")
     def _check_order(self) -> Self:
         if self.range[0] >= self.range[1]:
-            raise ValueError("reward.range must be a lower and a higher number")
+            raise ValueError("reward.range must be two numbers, the lower one first")
         return self
 
 
@@ -176,7 +176,7 @@ class Manifest(_Part):
     @classmethod
     def _unique(cls, authors: list[str]) -> list[str]:
         if len(authors) != len(set(authors)):
-            raise ValueError("an author is there twice")
+            raise ValueError("an author is listed twice")
         return authors
 
     @field_validator("licensing")
@@ -198,7 +198,7 @@ class Manifest(_Part):
         if missing:
             raise ValueError(f"it needs {', '.join(missing)}")
         if self.integration_profile is not Profile.EXTERNAL_DRIVER and self.rollout_driver is not None:
-            raise ValueError(f"rollout_driver is for the profile {Profile.EXTERNAL_DRIVER.value}")
+            raise ValueError(f"rollout_driver needs the profile {Profile.EXTERNAL_DRIVER.value}")
         names = [dataset.name for dataset in self.datasets]
         if len(names) != len(set(names)):
             raise ValueError("two datasets have the same name")
@@ -216,7 +216,7 @@ def read_manifest(path: Path) -> Manifest:
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise DataError(f"cannot read the manifest: {error}", where=str(path)) from error
     if not isinstance(values, dict):
-        raise DataError("a manifest is a YAML mapping", where=str(path))
+        raise DataError("expected a YAML mapping", where=str(path))
     return make_manifest(values, path)
 
 

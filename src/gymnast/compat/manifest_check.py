@@ -151,7 +151,7 @@ def read_composition(config: Config) -> Composition:
     agents = [each for each in config.instances.values() if each.kind == AGENTS and each.datasets]
     if len(agents) != 1:
         names = ", ".join(f"{agent.name} ({agent.implementation})" for agent in agents) or "none"
-        raise DataError(f"the config of a manifest has one agent with datasets, this one has {names}")
+        raise DataError(f"expected one agent with datasets in the manifest's config, got {names}")
     agent = agents[0]
     resources = _find_reference(config, agent, "resources_server")
     model_ref = agent.refs.get("model_server")
@@ -203,7 +203,9 @@ def _stale(manifest: Manifest, differences: dict[str, Any], path: Path) -> DataE
         for key, value in differences.items()
     )
     return DataError(
-        f"the manifest is stale; the config decides{lines}", where=str(path), next="--sync updates these fields"
+        f"the manifest does not match the config, which takes precedence{lines}",
+        where=str(path),
+        next="--sync updates these fields",
     )
 
 
@@ -213,7 +215,7 @@ def _show(value: Any) -> str:
 
 def _warnings(declared: str, profile: str, evidence: str) -> Iterator[str]:
     if profile == "unknown":
-        yield f"cannot tell the integration_profile ({evidence}); the manifest says '{declared}'"
+        yield f"cannot determine the integration_profile ({evidence}); the manifest says '{declared}'"
     elif profile != declared:
         yield f"the manifest's integration_profile is '{declared}', but it looks like '{profile}' ({evidence})"
 
@@ -270,7 +272,7 @@ def _check_row(line: bytes, template: PromptTemplate | None, where: str) -> None
     try:
         row = orjson.loads(line)
         if not isinstance(row, dict):
-            raise DataError("a row is a JSON object", where=where)
+            raise DataError("expected a JSON object", where=where)
         BaseRunRequest.model_validate(template.apply(row) if template is not None else row)
     except orjson.JSONDecodeError as error:
         raise DataError(f"a row is not JSON: {error.msg}", where=where) from error

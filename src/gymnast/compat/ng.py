@@ -119,7 +119,7 @@ TABLE: Final[dict[str, Command]] = {
         ng_registry.download_from_gitlab,
     ),
     "ng_upload_dataset_to_gitlab": Command(
-        "put a file into a GitLab model registry: +dataset_name=N +version=V +input_jsonl_fpath=I",
+        "upload a file to a GitLab model registry: +dataset_name=N +version=V +input_jsonl_fpath=I",
         "gymnast gym dataset upload --storage gitlab",
         ng_registry.upload_to_gitlab,
     ),

@@ -66,7 +66,7 @@ def _find_manifest(arguments: NgArguments) -> ManifestTarget | None:
         raise UserError("update_expected is for the cases of a verifier", next="gym env test NAME --update-expected")
     if path is not None:
         if name is not None or fields.optional("catalog_kind"):
-            raise UserError("--manifest takes no NAME and no --kind", next="give one of them")
+            raise UserError("--manifest takes no NAME and no --kind", next="pass only one of them")
         if not Path(path).expanduser().is_file():
             raise NotFoundError(f"the manifest '{path}' does not exist")
         return ManifestTarget.of(Path(path), arguments)

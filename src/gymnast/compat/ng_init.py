@@ -94,7 +94,7 @@ def _reward(config: Config) -> RewardRange | None:
         return None
     is_pair = isinstance(limits, list) and [type(value) in {int, float} for value in limits] == [True, True]
     if not isinstance(limits, list) or not is_pair or limits[0] >= limits[1]:
-        raise FieldError(f"reward_range must be a lower and a higher number, not {limits!r}")
+        raise FieldError(f"reward_range must be two numbers, the lower one first, not {limits!r}")
     if not isinstance(higher, bool):
         raise UserError("a reward range needs --higher-is-better or --lower-is-better")
     return RewardRange(float(limits[0]), float(limits[1]), higher)
@@ -172,9 +172,11 @@ def _manifest(name: str, verifier: Verifier, dataset: Mapping[str, Any], reward:
 
 
 def _write(files: Mapping[str, str]) -> None:
-    there = [path for path, text in files.items() if Path(path).exists() and Path(path).read_text() != text]
-    if there:
-        raise UserError(f"{there[0]} is already there, with other content", next="choose another name, or remove it")
+    conflicts = [path for path, text in files.items() if Path(path).exists() and Path(path).read_text() != text]
+    if conflicts:
+        raise UserError(
+            f"{conflicts[0]} is already there, with other content", next="choose another name, or remove it"
+        )
     for path, text in sorted(files.items()):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")

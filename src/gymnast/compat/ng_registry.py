@@ -49,7 +49,7 @@ def migrate_to_hf(arguments: NgArguments) -> int:
     """Upload a file to the Hub, then delete the dataset of that name from the registry."""
     config = arguments.config(stub_policy=True)
     if "delete_from_gitlab" in config.values:
-        raise FieldError("delete_from_gitlab is what this command does", next="leave it out")
+        raise FieldError("this command always deletes from GitLab", next="leave out delete_from_gitlab")
     return _upload_then_delete(arguments, config)
 
 

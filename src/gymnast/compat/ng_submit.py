@@ -44,7 +44,7 @@ def submit(arguments: NgArguments) -> int:
         place = f"{folder}/{name}"
         _run(host, ["sh", "-c", _WRITE, "sh", place, script], place)
         submitted = _JOB_ID.search(_run(host, ["sbatch", f"{place}/job.sh"], place))
-        print(f"submitted  {name}  {f'Slurm job {submitted[1]}' if submitted else 'as an unknown job'}  {place}")
+        print(f"submitted  {name}  {f'Slurm job {submitted[1]}' if submitted else 'without a job number'}  {place}")
     return 0
 
 

@@ -154,10 +154,10 @@ def _check_replaceable(name: str, implementation: str, settings: Node, recipe: A
         )
 
 
-def _new_name(name: str, implementation: str, recipe: str, taken: Mapping[str, Node]) -> str:
+def _new_name(name: str, implementation: str, recipe: str, instances: Mapping[str, Node]) -> str:
     """`mcqa_simple_agent` with the recipe `codex` is `mcqa_codex`."""
     new = name.removesuffix(implementation).rstrip("_") + f"_{recipe}" if name.endswith(implementation) else None
-    if new is None or new == f"_{recipe}" or (new in taken and new != name and _implementation(taken[new])):
+    if new is None or new == f"_{recipe}" or (new in instances and new != name and _implementation(instances[new])):
         return f"{name}_{recipe}"
     return new
 

@@ -98,8 +98,8 @@ class Config:
         agents = self.task_agents.get(name, ())
         if len(agents) == 1:
             return agents[0]
-        found = f"several agents use '{name}': {', '.join(agents)}" if agents else f"no agent uses '{name}'"
-        raise NotFoundError(found, next="name the `agent` of its dataset")
+        problem = f"several agents use '{name}': {', '.join(agents)}" if agents else f"no agent uses '{name}'"
+        raise NotFoundError(problem, next="name the `agent` of its dataset")
 
     @property
     def lacks_policy(self) -> bool:

@@ -163,7 +163,7 @@ class ModelRegistry:
         try:
             content = orjson.loads(text or b"{}")
         except orjson.JSONDecodeError as error:
-            raise UserError("the server did not answer like a registry", where=address, next=_CREDENTIALS) from error
+            raise UserError("the server is not a model registry", where=address, next=_CREDENTIALS) from error
         return content if isinstance(content, dict) else {}
 
     @contextmanager
@@ -185,7 +185,7 @@ class ModelRegistry:
                 yield reply
         except urllib.error.HTTPError as error:
             raise RefusedError(
-                f"the registry answered {error.code}: {_message(error)}", error.code, where=where
+                f"the registry replied {error.code}: {_message(error)}", error.code, where=where
             ) from error
         except (OSError, urllib.error.URLError) as error:
             reason = getattr(error, "reason", None) or error
@@ -207,8 +207,8 @@ class _SameOrigin(urllib.request.HTTPRedirectHandler):
 
 def _may_have_token(address: str, of: str) -> bool:
     """Whether an address is on the server that the token is for, and no less protected."""
-    there, here = urlsplit(address), urlsplit(of)
-    return there.hostname == here.hostname and there.scheme in {here.scheme, "https"}
+    target, origin = urlsplit(address), urlsplit(of)
+    return target.hostname == origin.hostname and target.scheme in {origin.scheme, "https"}
 
 
 def _quote(path: str) -> str:
@@ -229,5 +229,5 @@ def _message(error: urllib.error.HTTPError) -> str:
         values = orjson.loads(text)
     except orjson.JSONDecodeError:
         return str(error.reason)
-    said = values.get("message") or values.get("error_code") if isinstance(values, dict) else None
-    return str(said or error.reason)
+    message = values.get("message") or values.get("error_code") if isinstance(values, dict) else None
+    return str(message or error.reason)

@@ -113,10 +113,10 @@ def write_curriculum(request: CurriculumRequest) -> CurriculumSummary:
     tasks = [task for task in rated if task is not None]
     if not tasks:
         raise DataError(f"none of {len(rated)} tasks is left: {request.by_label.describe()}", next="change the labels")
-    kept = [task for task in tasks if task.difficulty.bucket in request.keep]
-    selected = [task for task in kept if task.truncated <= request.max_truncated]
+    selection = [task for task in tasks if task.difficulty.bucket in request.keep]
+    selected = [task for task in selection if task.truncated <= request.max_truncated]
     if not selected:
-        raise _nothing_left_error(tasks, kept, request)
+        raise _nothing_left_error(tasks, selection, request)
     steps = _steps(selected, request)
     with atomic_output(request.output) as out, LinesAt(request.profiles) as lines:
         for step, indices in enumerate(steps):
@@ -124,7 +124,7 @@ def write_curriculum(request: CurriculumRequest) -> CurriculumSummary:
                 sample = orjson.loads(lines.line(task.source, task.offset))["sample"]
                 row = training_row(sample, task, step if request.schedule is not None else None)
                 out.write(orjson.dumps(row) + b"\n")
-    dropped = _DroppedTasks(truncated=len(kept) - len(selected), labels=len(rated) - len(tasks))
+    dropped = _DroppedTasks(truncated=len(selection) - len(selected), labels=len(rated) - len(tasks))
     return _summary(tasks, selected, steps, request, dropped)
 
 

@@ -64,8 +64,8 @@ async def write_aggregate_metrics(
 
 
 def _describe_loss(agent: str, aggregator: str, message: str) -> str:
-    whose = f" for {agent}" if aggregator != agent else ""
-    return f"{aggregator} could not compute its metrics{whose}; only statistics of plain numbers are written: {message}"
+    scope = f" for {agent}" if aggregator != agent else ""
+    return f"{aggregator} could not compute its metrics{scope}; only statistics of plain numbers are written: {message}"
 
 
 def write_local_metrics(paths: RunPaths, agents: Mapping[str, CustomMetrics]) -> None:

@@ -118,16 +118,16 @@ class ServerGroup:
         """What holds the head's port: another serve, a NeMo Gym head, or an unrelated process."""
         host = advertised_host(self.head_host)
         async with HttpClient() as client:
-            ours, other = await asyncio.gather(  # a stranger may keep silent until a probe gives up
+            identity, other = await asyncio.gather(  # a stranger may keep silent until a probe gives up
                 probe(client, f"http://{host}:{port}{IDENTITY_PATH}", token=self.token),
                 probe(client, f"http://{host}:{port}/server_instances"),
             )
-        if isinstance(ours.body, dict) and ours.body.get("product") == "gymnast":
-            what = f"another gymnast serve (pid {ours.body['pid']}, in {ours.body['cwd']}) holds port {port}"
+        if isinstance(identity.body, dict) and identity.body.get("product") == "gymnast":
+            what = f"another gymnast serve (pid {identity.body['pid']}, in {identity.body['cwd']}) holds port {port}"
             return PortTakenError(
-                what, where=error.where, next=f"use it, stop it (kill {ours.body['pid']}), or pass --head-port auto"
+                what, where=error.where, next=f"use it, stop it (kill {identity.body['pid']}), or pass --head-port auto"
             )
-        if ours.code == 401:
+        if identity.code == 401:
             return PortTakenError(
                 f"a gymnast serve that requires a token holds port {port}", where=error.where, next=error.next
             )

@@ -437,9 +437,9 @@ class Library:
         self.tell("rows", {"run": entry.id, "rows": progress["rows"], "index": progress})
 
     def _free_memory(self, used: Entry) -> None:
-        kept = sorted((own for own in self.entries.values() if own.index is not None), key=lambda own: -own.used_at)
+        indexed = sorted((own for own in self.entries.values() if own.index is not None), key=lambda own: -own.used_at)
         lines = 0
-        for entry in kept:
+        for entry in indexed:
             lines += entry.progress.lines
             is_idle = entry.update is None or entry.update.done()
             if lines > _MAX_LINES and entry is not used and is_idle:

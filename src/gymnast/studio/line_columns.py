@@ -169,16 +169,16 @@ class _Records:
         """The built-in columns with numbers."""
         tokens = [usage or _NO_TOKENS for usage in self._answer_field("usage")]
         usages = [value or _NO_USAGE for value in self._field(MODEL_USAGE)]
-        asked = [own.calls for own in usages]
-        is_counted = asked.count(None) < len(asked)
+        calls = [own.calls for own in usages]
+        is_counted = calls.count(None) < len(calls)
         return {
             "reward": as_numbers(self._missing if self._is_failure else self._field("reward")),
             "input_tokens": either(tokens, "input_tokens", "prompt_tokens"),
             "output_tokens": either(tokens, "output_tokens", "completion_tokens"),
             "total_tokens": as_numbers([own.total_tokens for own in tokens]),
             "seconds": as_numbers(self._seconds(usages)),
-            "calls": as_numbers(asked),
-            "turns": as_numbers(list(map(first_known, asked, self._turns)) if is_counted else self._turns),
+            "calls": as_numbers(calls),
+            "turns": as_numbers(list(map(first_known, calls, self._turns)) if is_counted else self._turns),
             "tool_calls": np.array(self._calls, np.float64),
             "cost": as_numbers([own.cost for own in usages]),
             "at": as_numbers(self._times()),
@@ -209,9 +209,9 @@ class _Records:
             "failure": self._kinds(),
         }
         for name in _SAMPLING:
-            asked, given = list(map(attrgetter(name), self._params)), self._answer_field(name)
-            is_asked = asked.count(None) < len(asked)
-            texts[name] = as_texts(list(map(first_known, asked, given)) if is_asked else given, MAX_TEXT)
+            columns, given = list(map(attrgetter(name), self._params)), self._answer_field(name)
+            is_asked = columns.count(None) < len(columns)
+            texts[name] = as_texts(list(map(first_known, columns, given)) if is_asked else given, MAX_TEXT)
         return texts
 
     def _truncations(self, details: list[Any]) -> list[str | None]:

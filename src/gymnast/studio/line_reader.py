@@ -43,18 +43,18 @@ class LineReader:
 
     def read(self, source: int, batch: Batch, *, failures: bool) -> Lines:
         """The records in these lines of the file with this number."""
-        rows, kept = self._decode_batch(batch)
+        rows, indices = self._decode_batch(batch)
         columns = self._as_columns(rows)
         if columns and not (_are_indexes(columns[TASK_INDEX]) and _are_indexes(columns[ROLLOUT_INDEX])):
             pairs = zip(columns[TASK_INDEX], columns[ROLLOUT_INDEX], strict=True)
             valid = [number for number, pair in enumerate(pairs) if _are_indexes(pair)]
             columns = {name: [values[number] for number in valid] for name, values in columns.items()}
-            kept = [kept[number] for number in valid]
+            indices = [indices[number] for number in valid]
         starts, sizes = batch.starts, np.diff(batch.ends, prepend=0)
-        whole = batch if len(kept) == len(sizes) else None
+        whole = batch if len(indices) == len(sizes) else None
         if whole is None:
-            self.skipped += len(sizes) - len(kept)
-            starts, sizes = starts[kept], sizes[kept]
+            self.skipped += len(sizes) - len(indices)
+            starts, sizes = starts[indices], sizes[indices]
         raw = frozenset(name for name, kind in self._fields.items() if kind is msgspec.Raw)
         places = Places(source, starts + batch.offset, sizes)
         return make_lines(columns, places, whole, raw, self._signer, failures=failures)

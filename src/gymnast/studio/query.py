@@ -111,7 +111,7 @@ def select_rows(query: Query, count: int, column: Callable[[str], Column | None]
             raise UserError(f"there is no column '{name[:80]}'", next=suggest(name[:80], list(names)))
         return values
 
-    kept = np.ones(count, np.bool_)
+    selection = np.ones(count, np.bool_)
     alternatives: dict[str, Mask] = {}
     for condition in query.filters:
         mask = _matches(require(condition.name), condition)
@@ -119,10 +119,10 @@ def select_rows(query: Query, count: int, column: Callable[[str], Column | None]
             before = alternatives.get(condition.name)
             alternatives[condition.name] = mask if before is None else before | mask
         else:
-            kept &= mask
+            selection &= mask
     for mask in alternatives.values():
-        kept &= mask
-    rows = np.flatnonzero(kept)
+        selection &= mask
+    rows = np.flatnonzero(selection)
     return _sort(rows, require(query.sort), descending=query.descending) if query.sort else rows
 
 
@@ -135,8 +135,8 @@ def _matches(values: Column, condition: Filter) -> Mask:
     if condition.operator == "~":
         wanted = condition.value.lower()
         distinct, numbers = np.unique(values, return_inverse=True)
-        found = np.array([wanted in f"{value:g}" for value in distinct.tolist()], np.bool_)
-        has_text: Mask = known & found[numbers]
+        matches = np.array([wanted in f"{value:g}" for value in distinct.tolist()], np.bool_)
+        has_text: Mask = known & matches[numbers]
         return has_text
     try:
         number = float({"true": "1", "false": "0"}.get(condition.value.lower(), condition.value))

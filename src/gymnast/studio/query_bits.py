@@ -92,12 +92,12 @@ def match_parts(column: Callable[[int], bytes], parts: Sequence[Alternatives], c
         masks: dict[int, int] = {}
         for bit in bits:
             masks[bit >> 3] = masks.get(bit >> 3, 0) | 0x80 >> (bit & 7)
-        found = np.zeros(count, np.bool_)
+        matches = np.zeros(count, np.bool_)
         for byte, mask in masks.items():
             if byte not in columns:
                 columns[byte] = np.frombuffer(column(byte), np.uint8)[:count]
-            found |= (columns[byte] & mask) != 0
-        return found
+            matches |= (columns[byte] & mask) != 0
+        return matches
 
     matches = np.ones(count, np.bool_)
     for part in parts:

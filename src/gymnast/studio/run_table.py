@@ -164,12 +164,12 @@ class RunTable:
         failures = self.snapshot.fixed["keys"][self.snapshot.is_failure]
         keys, counts = np.unique(failures, return_counts=True)
         positions = np.searchsorted(keys, self.keys)
-        found = np.zeros(len(self), np.float64)
+        attempts = np.zeros(len(self), np.float64)
         inside = positions < len(keys)
         matches = inside.copy()
         matches[inside] = keys[positions[inside]] == self.keys[inside]
-        found[matches] = counts[positions[matches]]
-        return found
+        attempts[matches] = counts[positions[matches]]
+        return attempts
 
     def column(self, name: str) -> Floats | Texts | None:
         """A column by name; None if there is none."""
@@ -355,8 +355,8 @@ def make_view(table: RunTable, own: LoadedTable, paths: RunPaths, manifest: Mani
 def _last_lines(keys: Ints, lines: Ints) -> Ints:
     """The last of the lines of each key, by key."""
     _, last = np.unique(keys[lines][::-1], return_index=True)
-    found: Ints = lines[::-1][last]
-    return found
+    lines_of_last: Ints = lines[::-1][last]
+    return lines_of_last
 
 
 def read_run_plan(path: Path) -> PlanIndex | None:

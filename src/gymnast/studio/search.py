@@ -82,22 +82,22 @@ def search_tasks(
 def _compare(search: _Search, groups: Ints, needed: int, seconds: float) -> Matches:
     """Compare candidates in order. Of each group one match is enough; its rows follow each other."""
     deadline = search.started + seconds
-    found: list[int] = []
+    hits: list[int] = []
     seen = 0
     with search:
         for group, line in search.records(groups):
             seen += 1
-            if seen == FIRST_LINES and len(found) * _MIN_PAGES < needed:
+            if seen == FIRST_LINES and len(hits) * _MIN_PAGES < needed:
                 search.narrow(seen, deadline + _MAX_SEARCH_S)
-            if line is not None and not (found and found[-1] == group) and search.has_words(line()):
-                found.append(group)
+            if line is not None and not (hits and hits[-1] == group) and search.has_words(line()):
+                hits.append(group)
             now = time.monotonic()
-            if now > deadline and (len(found) >= needed or now > deadline + _MAX_SEARCH_S):
+            if now > deadline and (len(hits) >= needed or now > deadline + _MAX_SEARCH_S):
                 break
     total = len(search.candidates)
     if seen >= total:
-        return Matches(found, len(found), is_exact=True)
-    return Matches(found, round(len(found) * total / seen), is_exact=False)
+        return Matches(hits, len(hits), is_exact=True)
+    return Matches(hits, round(len(hits) * total / seen), is_exact=False)
 
 
 class _Search:

@@ -68,20 +68,20 @@ def find_lines(snapshot: Snapshot, part: Part, stop_at: float) -> NDArray[np.boo
 
 def _scan(path: str, start: int, end: int, part: Part, stop_at: float) -> tuple[Ints, range]:
     """Where a part of a word may be in this range of a file, and what of the range was not read."""
-    found: list[Ints] = []
+    hits: list[Ints] = []
     finder = _Finder(part)
     try:
         with Path(path).open("rb", buffering=0) as stream:
             for position in range(start, end, _CHUNK):
                 if time.monotonic() > stop_at:
-                    return _join(found), range(position, end)
+                    return _join(hits), range(position, end)
                 size = min(_CHUNK + _OVERLAP, end - position)
                 if os.preadv(stream.fileno(), [finder.data[:size]], position) < size:
                     raise NotFoundError("the run's file became shorter", where=path)
-                found += [own + position for own in finder.find(size)]
+                hits += [own + position for own in finder.find(size)]
     except OSError as error:
         raise NotFoundError("the run's file is gone", where=path) from error
-    return _join(found), range(end, end)
+    return _join(hits), range(end, end)
 
 
 class _Finder:
@@ -107,8 +107,8 @@ class _Finder:
         if self._start is None:
             self._start = self._rarest_pair(min(size, _SAMPLE))
         others = [number for number in range(len(self._part)) if number not in (self._start, self._start + 1)]
-        for found in self._find_pairs(self._start, size):
-            positions = found - self._start
+        for hits in self._find_pairs(self._start, size):
+            positions = hits - self._start
             for number in others:
                 positions = positions[(positions >= 0) & (positions + number < size)]
                 positions = positions[np.isin(folded[positions + number], list(self._part[number]))]
@@ -129,5 +129,5 @@ class _Finder:
                 yield np.flatnonzero(is_same) * _PAIR + offset
 
 
-def _join(found: list[Ints]) -> Ints:
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+def _join(hits: list[Ints]) -> Ints:
+    return np.concatenate(hits) if hits else np.zeros(0, np.int64)

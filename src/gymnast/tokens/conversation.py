@@ -151,7 +151,7 @@ class TokenConversation:
             keys,
             context,
         )
-        digests = [one.digest for one in media]
+        digests = [item.digest for item in media]
         number = self._add_call(
             *(prompt, temperature, generated, message), masked=None, ids_sent=False, drift=drift, media=digests
         )

@@ -2,6 +2,9 @@
 
 The queue is bounded: a collector that is slow or down costs spans, never time. The first problem is reported, and at
 the end how many spans were lost.
+
+Invariants: a span is in the queue (`_queued`), being sent (`_sending`), delivered or lost (`_lost`). These change only
+while `_changed` is held. The thread starts with the first spans and ends by `_deadline`, which only the exit sets.
 """
 
 from __future__ import annotations

@@ -62,16 +62,9 @@ class TraceIds:
         self._below = threshold.to_bytes(_RANDOM_BYTES + 1)
         """Traces whose random part is below this are sampled."""
 
-    def id_of(self, key: RolloutKey) -> str:
-        """The trace of a rollout. All its attempts belong to it."""
-        return self._digest(key).hex()
-
     def sampled_id(self, key: RolloutKey) -> str | None:
-        """The trace of a rollout if it is sampled."""
-        digest = self._digest(key)
-        return digest.hex() if b"\0" + digest[-_RANDOM_BYTES:] < self._below else None
-
-    def _digest(self, key: RolloutKey) -> bytes:
+        """The trace of a rollout, to which all its attempts belong, if it is sampled."""
         rollout = self._hash.copy()
         rollout.update(b"/%d:%d" % key)
-        return rollout.digest()
+        digest = rollout.digest()
+        return digest.hex() if b"\0" + digest[-_RANDOM_BYTES:] < self._below else None

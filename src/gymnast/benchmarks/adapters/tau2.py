@@ -50,13 +50,13 @@ def _action(action: JsonObject) -> JsonObject:
 
 
 def _scenario(scenario: JsonObject) -> JsonObject:
-    told: Any = scenario["instructions"]
-    if isinstance(told, str):
-        return {"persona": scenario.get("persona"), "goal": told}
+    instructions: Any = scenario["instructions"]
+    if isinstance(instructions, str):
+        return {"persona": scenario.get("persona"), "goal": instructions}
     return {
         "persona": scenario.get("persona"),
-        "goal": told["reason_for_call"],
-        "instructions": told.get("task_instructions"),
-        "known_info": told.get("known_info"),
-        "unknown_info": told.get("unknown_info"),
+        "goal": instructions["reason_for_call"],
+        "instructions": instructions.get("task_instructions"),
+        "known_info": instructions.get("known_info"),
+        "unknown_info": instructions.get("unknown_info"),
     }

@@ -142,7 +142,11 @@ def _write(request: ExportRequest, export: _Export, earlier: JsonObject | None) 
 
 
 class _Export:
-    """One export: the index, the selection and the rows."""
+    """One export: the index, the selection and the rows.
+
+    If one pass is enough, `_indexer` exists and `index` fills while rows are written; otherwise `index` is complete
+    before the first row. All other attributes follow from the request and never change.
+    """
 
     def __init__(self, request: ExportRequest, scrubber: Scrubber, *, has_parts: bool = False) -> None:
         self.request = request

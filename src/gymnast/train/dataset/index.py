@@ -168,7 +168,11 @@ def read_lines(records: RecordFile) -> Iterator[bytes]:
 
 
 class Indexer:
-    """Reads runs into an index. `reader` converts where the length, duplicates or prompts matter."""
+    """Reads runs into an index. `reader` converts where the length, duplicates or prompts matter.
+
+    Everything up to `needs_tasks` follows from the filters and says what has to be read; the rest is gathered once per
+    record, in the order of the runs' files.
+    """
 
     def __init__(
         self,

@@ -127,10 +127,10 @@ def _put_tools(body: JsonObject, params: CreateParams) -> None:
 def _tool(tool: JsonObject) -> JsonObject:
     if tool.get("type") != "function":
         raise NotConvertible(f"tools of type '{tool.get('type')}' have no counterpart in the Messages API")
-    made: JsonObject = {"name": tool["name"], "input_schema": tool.get("parameters") or _NO_PARAMETERS}
+    spec: JsonObject = {"name": tool["name"], "input_schema": tool.get("parameters") or _NO_PARAMETERS}
     if tool.get("description"):
-        made["description"] = tool["description"]
-    return {**made, "strict": True} if tool.get("strict") is True else made
+        spec["description"] = tool["description"]
+    return {**spec, "strict": True} if tool.get("strict") is True else spec
 
 
 def _put_output_config(body: JsonObject, params: CreateParams, lost: list[str]) -> None:

@@ -65,8 +65,8 @@ class Scenario(BaseModel):
             "What you do not know": self.unknown_info,
             "How you behave": self.instructions,
         }
-        told = "\n\n".join(f"## {title}\n{text.strip()}" for title, text in parts.items() if text and text.strip())
-        return f"{rules.strip()}\n\n# Scenario\n\n{told}"
+        sections = "\n\n".join(f"## {title}\n{text.strip()}" for title, text in parts.items() if text and text.strip())
+        return f"{rules.strip()}\n\n# Scenario\n\n{sections}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,12 @@ def _allowed_mask(shares: Doubles, sampling: Sampling) -> NDArray[np.bool_] | No
     if top_k is None and sampling.top_p >= 1 and not sampling.min_p:
         return None
     order = np.argsort(-shares, kind="stable")
-    kept = len(shares) if top_k is None else top_k
+    count = len(shares) if top_k is None else top_k
     if sampling.top_p < 1:
         within = shares[order].cumsum() < sampling.top_p * shares.sum()
-        kept = min(kept, int(within.sum()) + 1)  # including the token that passes the bound
+        count = min(count, int(within.sum()) + 1)  # including the token that passes the bound
     allowed = np.zeros(len(shares), np.bool_)
-    allowed[order[:kept]] = True
+    allowed[order[:count]] = True
     if sampling.min_p:
         allowed &= shares >= sampling.min_p * shares.max()
     return allowed

@@ -28,5 +28,5 @@ def add_responses(body: JsonObject, *, supports_principle: bool) -> JsonObject:
         {"role": role, "content": text} for role, text in given if role != _PRINCIPLE or (text and supports_principle)
     ]
     others = {name: value for name, value in metadata.items() if name not in _ROLES}
-    kept = {name: value for name, value in body.items() if name != "metadata"}
-    return {**kept, **({"metadata": others} if others else {}), "messages": [*body["messages"], *added]}
+    rest = {name: value for name, value in body.items() if name != "metadata"}
+    return {**rest, **({"metadata": others} if others else {}), "messages": [*body["messages"], *added]}

@@ -63,8 +63,8 @@ class LocalVLLMModelSettings(VLLMModelSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if taken := sorted(RESERVED & self.vllm_serve_kwargs.keys()):
-            raise ValueError(f"vllm_serve_kwargs must not set {', '.join(taken)}: this server sets them")
+        if reserved := sorted(RESERVED & self.vllm_serve_kwargs.keys()):
+            raise ValueError(f"vllm_serve_kwargs must not set {', '.join(reserved)}: this server sets them")
         if self.replica_env and len(self.replica_env) != self.replicas:
             raise ValueError(f"replica_env has {len(self.replica_env)} entries for {self.replicas} replicas")
         if self.command is not None and not any("{port}" in word for word in self.command):

@@ -1,4 +1,4 @@
-"""Makes the table that completion reads: every command with its options, arguments and the kinds of their values."""
+"""Makes src/gymnast/cli/completion.json: every command with its options, arguments and the kinds of their values."""
 
 from __future__ import annotations
 
