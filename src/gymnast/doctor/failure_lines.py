@@ -83,6 +83,8 @@ def line_of_text(
 ) -> FailureLine:
     own = _SOURCE_PLACE.sub("", _without_fields(own_words(message_of(quote.text))))
     message = _ERROR_OF_CALL.sub("", without_hedges(own.encode()).decode())
+    if signature in BROADEST and not SIGNATURES[signature].pattern.search(message.encode()):
+        signature = None
     failure_class, is_known = _class_of_line(message, signature)
     return FailureLine(quote, what, position, at, failure_class, _role(message, failure_class), is_known, count=count)
 

@@ -29,7 +29,8 @@ _TALLY: Final = re.compile(rb"(?i)(?<![\w.:/-])([1-9]\d{0,8}) (?:failed|errors?|
 _COUNT: Final = re.compile(rb"(?<![\w.:/-])(\d{1,9}) (?=[a-z])")
 _FAILED_SHARE: Final = 0.1
 _MEASURE: Final = re.compile(
-    rb"(?i)\b((?:\w+[/_ ])?(?:loss|grad(?:ient)?[_ ]norm|perplexity))[\"']?\s*[:=]\s*(-?(?:nan|inf(?:inity)?)\b|-?[\d.])"
+    rb"(?i)\b((?:\w+[/_ ])?(?:loss|grad(?:ient)?[_ ]norm|perplexity))[\"']?\s*[:=]\s*"
+    rb"(-?(?:nan|inf(?:inity)?)\b|-?[\d.])"
 )
 """A measure of a training, and the beginning of its value."""
 _NUMBER: Final = re.compile(rb"\d+")
