@@ -48,6 +48,24 @@ ODD: dict[str, Callable[[Path], tuple[str, ...]]] = {
         *UP,
         DONE,
     ),
+    "a plugin registered twice, then warnings of a library": log(
+        "2026-11-02 10:00:00.594758: E external/xla/fft.cc:477] Unable to register cuFFT factory: Attempting to "
+        "register factory for plugin cuFFT when one has already been registered",
+        "E0000 00:00:1737817030.660638 18877 dnn.cc:8310] Unable to register cuDNN factory: Attempting to register "
+        "factory for plugin cuDNN when one has already been registered",
+        "You should probably TRAIN this model on a task to be able to use it for predictions.",
+        "/opt/env/lib/python3.12/site-packages/transformers/optimization.py:591: FutureWarning: This is deprecated.",
+        "  warnings.warn(",
+    ),
+    "a loss that was not finite once": log(
+        "step 1 loss: nan", "step 2 loss: 2.4", "step 3 loss: 2.2", "step 4 loss: 2.1"
+    ),
+    "a first probe without a key": log(
+        *UP,
+        'INFO:     10.0.0.4:55312 - "GET /v1/models HTTP/1.1" 401 Unauthorized',
+        'INFO:     10.0.0.4:55313 - "GET /v1/models HTTP/1.1" 200 OK',
+        *([DONE] * 6),
+    ),
     "retries that worked": log(
         "2026-11-02 10:00:00 WARNING http: connection reset by peer, retrying in 1 s (attempt 1 of 5)",
         "2026-11-02 10:00:01 INFO http: ok",

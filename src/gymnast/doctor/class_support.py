@@ -29,7 +29,7 @@ _NEAR: Final = 60
 _SPECIFIC_WORDS: Final = {
     "bad_setting": r"\b(?:options?|arguments?|args|flags?|settings?|config\w*|param\w*|choices?|keywords?|fields?)\b"
     r"|--\w|\w=\S|validation error|unsupported|not supported|only supports?|trust_remote_code|unrecogni[sz]ed",
-    "command_missing": r"no such file|command not found|\bENOENT\b|NotFound|do(?:es)?(?: not|n't) exist"
+    "command_missing": r"no such file|fail\w* to stat|command not found|\bENOENT\b|NotFound|do(?:es)?(?: not|n't) exist"
     r"|\bnot (?:be )?found\b|\bno (?:[\w.-]+ ){1,4}(?:found|present)\b|cannot find|not a directory|\b12[67]\b|\b404\b",
     "resource_busy": r"\block(?:ed|s)?\b|\bEBUSY\b|\bbusy\b|duplicate key|another (?:process|instance|run)|deadlock"
     r"|in use",

@@ -320,6 +320,8 @@ class LogEnd:
     """It breaks off in the middle of a line."""
     has_failed_items: bool = False
     """It ends with a count of items of which many failed."""
+    not_finite: Quote | None = None
+    """The last report of a training, if its loss or gradients are NaN or infinite from there on."""
 
 
 @dataclass(slots=True)

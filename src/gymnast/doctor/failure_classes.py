@@ -107,6 +107,14 @@ OWN: Final = {
         "list its processes and its mode (nvidia-smi; nvidia-smi -q -d COMPUTE), stop the other process or take "
         "another GPU; if no process holds it, reset it (nvidia-smi --gpu-reset)",
     ),
+    "not_finite": FailureClass(
+        Layer.AGENT,
+        "numbers of a training are not finite any more (NaN or infinity)",
+        "the training diverged or an input is broken: a learning rate that is too high, a division by zero, a number "
+        "format that overflows, a damaged checkpoint, or rows without a target",
+        "find the first step whose loss or gradient norm is not finite, and go back to the checkpoint before it; then "
+        "lower the learning rate, clip gradients, train in bf16 instead of fp16, and look at that step's rows",
+    ),
     "gpu_assert": FailureClass(
         Layer.MODEL_SERVING,
         "code on the GPU stopped at a check of its own",

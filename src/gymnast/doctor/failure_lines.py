@@ -10,7 +10,7 @@ from gymnast.doctor.line_roles import Role, message_of, role_of, role_of_excepti
 from gymnast.doctor.log_markers import without_hedges
 from gymnast.doctor.provenance import own_words
 from gymnast.doctor.python_bugs import BUGS, class_of_bug, loads_weights
-from gymnast.doctor.signatures import BROAD, SIGNATURES
+from gymnast.doctor.signatures import BROAD, REFUSALS, SIGNATURES
 from gymnast.doctor.system_errors import (
     BETWEEN_PROCESSES,
     ENDS,
@@ -31,8 +31,6 @@ OVERRIDDEN: Final = frozenset({"bad_setting", "install_mismatch", "command_missi
 BROADEST: Final = frozenset({"bad_setting", "command_missing", "resource_busy"})
 _OF_MACHINE: Final = HARD | {"shared_memory"}
 """What is missing or taken is a part of the machine: that says more than that something is."""
-_REFUSED: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
-"""What a server refuses to do: its own reason."""
 TRANSPORT: Final = re.compile(
     r"(?i)NET/(?:IB|Socket|OFI)\b|\bibv_\w+|vendor err|no socket interface|socket\w*Connect\b|Connect to \S+ failed"
     r"|\bmlx5\w*|link (?:is |was |went )?(?:down|broken)|\bport error"
@@ -84,11 +82,15 @@ def line_of_text(
     quote: Quote, what: str, position: float, at: float | None, *, signature: str | None = None, count: int = 1
 ) -> FailureLine:
     own = _SOURCE_PLACE.sub("", _without_fields(own_words(message_of(quote.text))))
-    message = without_hedges(own.encode()).decode()
+    message = _ERROR_OF_CALL.sub("", without_hedges(own.encode()).decode())
+    if signature in BROADEST and not SIGNATURES[signature].pattern.search(message.encode()):
+        signature = None
     failure_class, is_known = _class_of_line(message, signature)
     return FailureLine(quote, what, position, at, failure_class, _role(message, failure_class), is_known, count=count)
 
 
+_ERROR_OF_CALL: Final = re.compile(r"(?i)(?:\berror:?|: |\() ?invalid argument\b[\s.)'\"]*$")
+"""The text of an error number with which a call of a library failed: it is about no argument of the program's user."""
 _SOURCE_PLACE: Final = re.compile(r"\b[\w./-]+\.(?:cc|cpp|cxx|hpp|rs|go|java|scala|kt|jl|[ch]):\d+\b")
 """A place in the source of a program: its name is not about the failure."""
 _ERROR_TYPE: Final = re.compile(r"(?:\w+\.)*([A-Z]\w+(?:Error|Exception))(?:: |$)")
@@ -140,7 +142,7 @@ _API: Final = re.compile(r"(?i)api[ _-]?key|/v1/|endpoint|openai|refuses our key
 def _role(message: str, failure_class: str | None) -> Role:
     known = SIGNATURES.get(failure_class or "")
     is_cause = failure_class is not None and failure_class not in BETWEEN_PROCESSES and failure_class not in ENDS
-    if known is not None and failure_class not in ORDER and failure_class not in _REFUSED:
+    if known is not None and failure_class not in ORDER and failure_class not in REFUSALS:
         is_cause = is_cause and known.is_root
     if failure_class == "collective_failed" and TRANSPORT.search(message):
         return Role.CAUSE

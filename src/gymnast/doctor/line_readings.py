@@ -32,7 +32,7 @@ from gymnast.doctor.log_markers import (
     without_hedges,
 )
 from gymnast.doctor.provenance import own_words
-from gymnast.doctor.signatures import BROAD, SIGNATURES
+from gymnast.doctor.signatures import BROAD, REFUSALS, SIGNATURES
 
 MAX_LINE: Final = 2000
 _MAX_CACHED: Final = 20_000
@@ -132,6 +132,7 @@ def _is_command(line: bytes) -> bool:
 
 
 def _heaviest(ids: list[str]) -> list[str]:
+    ids = [name for name in ids if name in REFUSALS] or ids  # says more than that a value is too large
     heaviest = max((SIGNATURES[name].weight for name in ids), default=0)
     return [name for name in ids if SIGNATURES[name].weight == heaviest]
 

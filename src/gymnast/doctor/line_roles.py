@@ -41,6 +41,7 @@ _END: Final = re.compile(
     r"|plugin stack|failed with rc=|MPI_ABORT|taking the entire process down|NoneType: None|^\s*\[?Process "
     r"(?:completed|ended)|waiting for other|core dump(?:ed)?\b"
     r"|^Aborted|terminate called after throwing an instance of '[^']*'\s*$|unhandled error \(suppress|"
+    r"\bend of (?:the )?(?:error|stack|crash) |"
     r"lost connection to|node\.js v\d|npm ERR! (?:code|errno)|make: \*\*\*|ninja: build stopped"
 )
 _ANNOUNCEMENT: Final = re.compile(
@@ -104,7 +105,8 @@ _FIELD: Final = re.compile(r"""\b(?:msg|message|error|err|text)["']?\s*[=:]\s*"(
 _ADVICE: Final = re.compile(
     r"(?i)(?:^|[.;,:(!] |\) |: )((?:please|try|set|use|run|install|increase|decrease|reduce|raise|lower|upgrade"
     r"|update|rebuild"
-    r"|make sure|ensure|check|add|pass|specify|enable|disable|remove|you (?:must|need to|should|can))\b[^.;)\n]{6,140})"
+    r"|make sure|ensure|check(?! fail)|add|pass|specify|enable|disable|remove|"
+    r"you (?:must|need to|should|can))\b[^.;)\n]{6,140})"
 )
 _MAX_PREFIXES: Final = 8
 _MAX_HEADLINE: Final = 220

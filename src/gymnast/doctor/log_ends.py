@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.facts import LogEnd, Quote
-from gymnast.doctor.findings import quote_line
+from gymnast.doctor.findings import LONG_QUOTE, quote_line
 from gymnast.doctor.log_lines import Level, is_normal, level_of
 from gymnast.doctor.log_markers import ZERO_COUNT
 from gymnast.doctor.outcomes import count_work, says_done
@@ -23,10 +23,16 @@ _WORK_LINES: Final = 40
 _MIN_WORK: Final = 10
 _LAST_LINES: Final = 5
 _MIN_CUT: Final = 12
+_MIN_REPORTS: Final = 2
 _ALIKE: Final = 3
 _TALLY: Final = re.compile(rb"(?i)(?<![\w.:/-])([1-9]\d{0,8}) (?:failed|errors?|failures)\b|\bfailed=([1-9]\d{0,8})\b")
 _COUNT: Final = re.compile(rb"(?<![\w.:/-])(\d{1,9}) (?=[a-z])")
 _FAILED_SHARE: Final = 0.1
+_MEASURE: Final = re.compile(
+    rb"(?i)\b((?:\w+[/_ ])?(?:loss|grad(?:ient)?[_ ]norm|perplexity))[\"']?\s*[:=]\s*"
+    rb"(-?(?:nan|inf(?:inity)?)\b|-?[\d.])"
+)
+"""A measure of a training, and the beginning of its value."""
 _NUMBER: Final = re.compile(rb"\d+")
 
 
@@ -52,7 +58,24 @@ def end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | None
         is_done=is_done,
         is_cut=_breaks_off(ending),
         has_failed_items=_counts_failures(ending),
+        not_finite=_not_finite(ending, name, number),
     )
+
+
+def _not_finite(lines: list[bytes], name: str, last: int) -> Quote | None:
+    """The last report of a training, if one of its measures is not finite there and in a report before it."""
+    reports = [(place, dict(_MEASURE.findall(line))) for place, line in enumerate(lines) if _MEASURE.search(line)]
+    if len(reports) < _MIN_REPORTS:
+        return None
+    place, values = reports[-1]
+    if not any(_is_odd(value) and _is_odd(reports[-2][1].get(measure, b"0")) for measure, value in values.items()):
+        return None
+    text = quote_line(lines[place].decode(errors="replace"), LONG_QUOTE)
+    return Quote(name, last - len(lines) + 1 + place, text)
+
+
+def _is_odd(value: bytes) -> bool:
+    return value.lstrip(b"-")[:1].isalpha()
 
 
 def _counts_failures(lines: list[bytes]) -> bool:

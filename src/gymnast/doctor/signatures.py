@@ -65,4 +65,6 @@ class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
 SIGNATURES: Final = load_rows("signatures", Signature)
 BROAD: Final = frozenset(name for name, signature in SIGNATURES.items() if signature.is_broad)
+REFUSALS: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
+"""What a server refuses to one request, and why; the next ones may be fine."""
 ENDS: Final = tuple(name for name, signature in SIGNATURES.items() if signature.is_end)

@@ -15,7 +15,7 @@ from gymnast.doctor.line_roles import Role, message_of, role_of
 from gymnast.doctor.log_lines import Level, level_of, reports_failure, speaks_of_failure
 from gymnast.doctor.log_markers import SHUTDOWN
 from gymnast.doctor.outcomes import NO_WORK
-from gymnast.doctor.signatures import BROAD, SIGNATURES
+from gymnast.doctor.signatures import BROAD, REFUSALS, SIGNATURES
 from gymnast.doctor.system_errors import ENDS, HARD, classify
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ _LASTING: Final = HARD | ENDS | {"node_broken"}
 """What no program works on after, unless its log says so."""
 _SOFT: Final = frozenset({None, "resource_busy", "bad_setting", "command_missing"})
 """What an error message may be about that its program goes on from."""
-_REQUESTS: Final = frozenset({"model_name_wrong", "key_refused", "context_overflow"})
-"""What a server refuses to one request: the next ones may be fine."""
 _ENDED: Final = re.compile(r"(?i)\b(?:killed|cancell?ed|terminated|aborted|evicted)\b")
 _EXCEPTION: Final = re.compile(r"(?:\w+\.)*[A-Z]\w+(?:Error|Exception)(?:: |$)")
 _WON: Final = re.compile(
@@ -70,6 +68,8 @@ _SIDE_SERVICE: Final = re.compile(
     r"|\bexport\w* (?:of )?(?:spans?|traces?|metrics?|telemetry)\b|\b(?:otlp|langfuse|langsmith|posthog)\b"
 )
 """What reports about the work to others: the work does not need it."""
+_PYTHON_WARNING: Final = re.compile(r"\.py:\d+: (?:Future|User|Deprecation)Warning: (?!resource_tracker)")
+"""What libraries print while a program uses them: it works."""
 _SYSTEM_LOG: Final = re.compile(r"\bkernel: |^<\d>\[|^\[ *\d+\.\d+\] |\b(?:systemd|slurm\w+|kubelet|dockerd)\[")
 _CERTAIN: Final = frozenset({"job_cancelled", "node_lost", "time_limit", "preempted"})
 """Faults that end the work by their nature: lines after them are of others."""
@@ -85,7 +85,7 @@ def without_incidental(logs: LogFacts) -> tuple[LogFacts, list[Traced]]:
     ]
     failing = {first_line(traced)[0] for name, traced in named if _stands(traced, ends, name)}
     overcome = [traced for name, traced in named if _is_overcome(traced, ends, name)]
-    overcome = _without_preludes(overcome, logs)
+    overcome = _without_preludes(_without_named(overcome, named), logs)
     overcome += [traced for _, traced in named if first_line(traced)[0] not in failing]
     if not overcome:
         return logs, []
@@ -172,16 +172,33 @@ def _is_background(traced: Traced, signature: str) -> bool:
     return traced.count <= _BACKGROUND_SHARE * span and traced.progress_between >= _SOME_PROGRESS
 
 
-def _without_preludes(overcome: list[Traced], logs: LogFacts) -> list[Traced]:
-    """Without errors shortly before one that the program did not get over: they are part of the same failure."""
+def _without_named(overcome: list[Traced], named: list[tuple[str, Traced]]) -> list[Traced]:
+    """Without the signatures of lines that stand as events: the two are about the same failure."""
     dropped = {id(traced) for traced in overcome}
+    standing = {
+        first_line(traced)[:2] for _, traced in named if isinstance(traced, LogEvent) and id(traced) not in dropped
+    }
+    return [traced for traced in overcome if not isinstance(traced, Hit) or first_line(traced)[:2] not in standing]
+
+
+def _without_preludes(overcome: list[Traced], logs: LogFacts) -> list[Traced]:
+    """Without errors shortly before one that the program did not get over: they are part of the same failure.
+
+    A request that a server refuses is a matter of its own: the next request may fail for another reason.
+    """
+    dropped = {id(traced) for traced in overcome}
+    refusals = {id(logs.hits.get(name)) for name in REFUSALS}
     traced_lines: list[Traced] = [
         *(hit for name, hit in logs.hits.items() if name in SIGNATURES and not hit.is_warning),
         *(event for event in logs.events if event.is_certain),
         *logs.real_exceptions,
     ]
     lasting = [first_line(traced)[:2] for traced in traced_lines if id(traced) not in dropped]
-    return [traced for traced in overcome if not any(_precedes(traced, *place) for place in lasting)]
+    return [
+        traced
+        for traced in overcome
+        if id(traced) in refusals or not any(_precedes(traced, *place) for place in lasting)
+    ]
 
 
 def _precedes(traced: Traced, file: str, line: int) -> bool:
@@ -216,7 +233,7 @@ def _is_overcome(traced: Traced, ends: dict[str, LogEnd], signature: str = "") -
         return _is_incidental(traced, end, signature) or (is_over and outcome.work >= _SUSTAINED)
     if _is_incidental(traced, end, signature) or _goes_on(traced, text, end) or outcome.progress >= _MUCH_PROGRESS:
         return True
-    return outcome.work >= (_SOME if signature in _REQUESTS else _SUSTAINED) or _is_handled(traced, text, end)
+    return outcome.work >= (_SOME if signature in REFUSALS else _SUSTAINED) or _is_handled(traced, text, end)
 
 
 def _is_caught(traced: Traced, end: LogEnd | None) -> bool:
@@ -274,7 +291,8 @@ def _goes_on(traced: Traced, text: str, end: LogEnd | None) -> bool:
     if end is None or end.last is None or end.is_cut or not isinstance(traced, LogEvent) or traced.is_announcement:
         return False
     last, about = end.last.text.encode(), classify(message_of(text))
-    if level_of(last) is not Level.INFO or end.last.line <= _last_line(traced) or speaks_of_failure(last):
+    is_working = level_of(last) is Level.INFO or _PYTHON_WARNING.search(" ".join(end.tail)) is not None
+    if not is_working or end.last.line <= _last_line(traced) or speaks_of_failure(last):
         return False
     if about == "terminated":
         return SHUTDOWN.search(last) is not None

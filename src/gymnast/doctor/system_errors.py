@@ -36,9 +36,11 @@ BETWEEN_PROCESSES: Final = frozenset(
     }
 )
 """What a program sees of another one, or of its data: often the consequence of a failure there."""
-ENDS: Final = frozenset({"process_killed", "process_crashed", "terminated", "engine_dead", "task_refused"})
+ENDS: Final = frozenset(
+    {"process_killed", "process_crashed", "terminated", "engine_dead", "task_refused", "step_failed"}
+)
 """How a process ended, not why."""
-DEATHS: Final = ENDS - {"terminated", "task_refused"}
+DEATHS: Final = ENDS - {"terminated", "task_refused", "step_failed"}
 """Ends that nothing asked for."""
 HARD: Final = frozenset({"time_limit", "preempted", "oom_kill", "cuda_oom", "disk_full", "gpu_fault", "storage_lost"})
 """Faults of the machine."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gymnast.doctor.failure_classes import class_of
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note, quote_line
 from gymnast.doctor.log_lines import hints_at_failure, is_normal, reports_failure
 from gymnast.doctor.rules.incident import explain_failure, failures_in, is_settled
@@ -103,11 +104,53 @@ def log_breaks_off(facts: Facts) -> Finding | None:
     )
 
 
+def interrupted(facts: Facts) -> Finding | None:
+    """A log that ends with a traceback of the interrupt that stopped its program, without a word that it was done."""
+    if facts.run is not None or facts.servers or facts.job is not None or facts.live is not None:
+        return None
+    known = class_of("terminated")
+    ends = {end.last.file: end for end in facts.logs.ends if end.last is not None and not end.is_done}
+    for error in facts.logs.exceptions:
+        end = ends.get(error.end.file)
+        if known is None or end is None or end.last is None or error.type != "KeyboardInterrupt":
+            continue
+        if end.last.line == max(error.last_line, error.end.line):
+            return Finding(
+                "terminated",
+                known.layer,
+                f"{known.symptom}: {error.end.text}",
+                f"{known.cause}; nothing failed before",
+                known.action,
+                (Evidence("its last line", error.end.file, end.last.line, quote=error.end.text),),
+                Confidence.LOW,
+            )
+    return None
+
+
+def not_finite(facts: Facts) -> Finding | None:
+    """A log that ends with reports of a training whose loss or gradients are not finite, and with no error."""
+    known = class_of("not_finite")
+    last = next((end.not_finite for end in facts.logs.ends if end.not_finite is not None), None)
+    if known is None or last is None or facts.run is not None:
+        return None
+    return Finding(
+        "not_finite",
+        known.layer,
+        known.symptom,
+        known.cause,
+        known.action,
+        (Evidence("one of its last lines", last.file, last.line, quote=last.text),),
+        Confidence.MEDIUM,
+    )
+
+
 def explain_unknown(facts: Facts, symptoms: Sequence[Finding]) -> list[Finding]:
     """What to say if there are only symptoms, or nothing at all."""
     finding = unknown_failure.apply(facts)
     if finding is None and not symptoms:
-        finding = log_breaks_off.apply(facts) or log_not_understood.apply(facts)
+        finding = (
+            interrupted(facts) or not_finite(facts) or log_breaks_off.apply(facts) or log_not_understood.apply(facts)
+        )
     return [finding] if finding is not None else []
 
 
