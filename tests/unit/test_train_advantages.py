@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymnast.errors import UserError
 from gymnast.train import Estimator, Group, MaskReason, advantages, failed_sample, group_advantages, sample_of
 from gymnast.train.samples import RolloutFailure
 from gymnast.types.task import RolloutKey
@@ -78,3 +80,11 @@ def test_formulas_agree(rewards: list[float], data: Any) -> None:
                 wanted = wanted / (kept.std(ddof=1) + 1e-6)
         assert values == pytest.approx(wanted, abs=1e-6)
         assert values.sum() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, 1e39, -1e308])
+def test_rewards_that_trainers_cannot_compute_with_are_refused(reward: float) -> None:
+    with pytest.raises(UserError, match="a reward is not finite"):
+        advantages([reward, 1.0])
+    largest = advantages([3.4e38, -3.4e38, None])
+    assert largest == [pytest.approx(0.7071, abs=1e-3), pytest.approx(-0.7071, abs=1e-3), None]

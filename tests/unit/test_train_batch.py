@@ -206,3 +206,34 @@ async def test_every_rollout_is_there_or_nothing_is(fates: list[str], allowed: i
         batch = await collect_batch(policy, tasks, generations=1, options=options)
         reasons = {"good": None, "bad": MaskReason.BAD_LOGPROBS, "worker_died": MaskReason.FAILED}
         assert [sample.mask_reason for sample in batch.samples] == [reasons[fate] for fate in fates]
+
+
+@pytest.mark.parametrize("name", ["row_timeout_s", "group_timeout_s", "batch_timeout_s", "give_up_after_s"])
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), None, "60"])
+def test_every_wait_has_a_deadline(name: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"{name} must be a number of seconds above 0"):
+        BatchOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_failed", -1), ("max_failed", 0.5), ("max_attempts", 0), ("concurrency", "512"), ("logprob_retries", -1)],
+)
+def test_counts_are_checked_before_anything_runs(name: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"{name} must be a whole number of at least"):
+        BatchOptions(**{name: value})
+
+
+async def test_a_batch_of_tolerated_failures_says_what_failed() -> None:
+    """It said that all rollouts came back, and to look at their tokens."""
+    options = BatchOptions(max_failed=4, batch_timeout_s=0.2)
+    policy = Simulated(delay_s=lambda key: 0.0 if key.rollout else math.inf)
+    untrained = Simulated(
+        lambda key, _: "agent_error" if key.task else record(None, task=key.task, rollout=key.rollout)
+    )
+    with pytest.raises(NothingToTrainError, match=r"are settled, and none(.|\n)*batch_deadline: not done after 0.2 s"):
+        await collect_batch(Simulated(delay_s=lambda _: math.inf), some_tasks(2), generations=2, options=options)
+    with pytest.raises(NothingToTrainError, match=r"2 × agent_error: agent_error happened(.|\n)*return_token_id"):
+        await collect_batch(untrained, some_tasks(2), generations=2, options=options)
+    batch = await collect_batch(policy, some_tasks(2), generations=2, options=options)
+    assert [sample.is_scored for sample in batch.samples] == [False, True] * 2

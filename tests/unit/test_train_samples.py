@@ -19,7 +19,7 @@ from gymnast.tokens.export import add_training_fields
 from gymnast.train import Batch, Group, MaskReason, Sample, SampleOptions, Share, Termination, VersionSpan, sample_of
 from gymnast.train.sample_rows import sample_from_row, sample_to_row
 from gymnast.types.items import TRAINING_FIELDS
-from gymnast.types.tokens import LEDGER, ForkReason
+from gymnast.types.tokens import LEDGER, ForkReason, TokenSpan
 from tests.helpers.character_tokens import CLOSE, Letters
 from tests.helpers.train_records import AGENT, call, failure, record
 
@@ -271,3 +271,16 @@ def test_samples_cross_process_borders() -> None:
     again = pickle.loads(pickle.dumps(Batch((Group(0, (sample,)),)))).groups[0].samples[0]
     assert sample_to_row(again) == sample_to_row(sample)
     assert again.record == sample.record == orjson.loads(record([call([1], [2, 3])]))
+
+
+@pytest.mark.parametrize("reward", [1e39, -1e308])
+def test_a_reward_that_is_infinite_in_32_bits_is_a_failure(reward: float) -> None:
+    """Trainers compute in 32 bits: one of them made every advantage of its group NaN."""
+    sample = sample_of(record([call([1], [2])], reward))
+    assert (sample.reward, sample.mask_reason) == (None, MaskReason.FAILED)
+
+
+def test_weights_of_a_token_are_named_once() -> None:
+    spans = [TokenSpan("a", 0, 2), TokenSpan("b", 1, 3)]
+    sample = sample_of(record([call([1], [2, 3, 4], weights=spans)]))
+    assert (sample.mask_reason, sample.mask_detail) == (MaskReason.BAD_LEDGER, "call 0 has weight spans that overlap")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from gymnast.errors import UserError
 from gymnast.train import (
     BatchOptions,
+    Curriculum,
     FewerRolloutsError,
     Group,
     MaskReason,
@@ -23,9 +24,11 @@ from gymnast.train import (
     NothingToTrainError,
     PolicyVersions,
     StreamOptions,
+    TaskMixture,
     VllmWeights,
     WeightUpdateError,
     WhenStale,
+    collect_batch,
     sample_of,
     stream,
 )
@@ -311,3 +314,134 @@ async def test_servers_are_resumed_without_a_new_label_when_loading_fails(http: 
                 pass
         assert [path for _, path, _ in asked[-2:]] == ["/resume"] * 2
     assert versions.current == "step-0"
+
+
+# --- what a trainer or a dataset gets wrong --------------------------------------------------------------------------
+
+
+async def test_an_error_of_the_filter_ends_the_stream_and_loses_no_task(tmp_path: Path) -> None:
+    """It is raised in a callback of the event loop, where nothing but a log would show it."""
+
+    def keep(group: Group) -> bool:
+        if group.task == 2:
+            raise ZeroDivisionError("in the filter")
+        return True
+
+    path, delivered = tmp_path / "state.json", []
+    options = StreamOptions(keep=keep, groups_in_flight=1, max_failed_groups=5)
+
+    async def train() -> None:
+        async with stream(Simulated(), some_tasks(5), generations=2, options=options, state=path) as groups:
+            async for group in groups:
+                delivered.append(group.task)
+                groups.save()
+
+    with pytest.raises(ZeroDivisionError, match="in the filter"):
+        await train()
+    async with stream(Simulated(), some_tasks(5), generations=2, state=path) as groups:
+        delivered += [group.task async for group in groups]
+    assert sorted(set(delivered)) == list(range(5))
+
+
+async def test_an_error_of_the_dataset_is_not_the_end_of_its_tasks() -> None:
+    def rows() -> Iterator[dict[str, Any]]:
+        yield from some_tasks(3)
+        raise OSError("the file system is gone")
+
+    for in_flight in (1, 2, 8):
+        options = StreamOptions(groups_in_flight=in_flight)
+        with pytest.raises(OSError, match="the file system is gone"):
+            async with stream(Simulated(), rows(), generations=2, options=options) as groups:
+                _ = [group async for group in groups]
+
+
+@pytest.mark.parametrize("row", [None, 3, "a question", [], {"a": {1}}], ids=repr)
+async def test_what_is_not_a_row_is_an_error_that_says_where(row: Any) -> None:
+    tasks: list[Any] = [*some_tasks(2), row, *some_tasks(2)]
+    for source in (tasks, Curriculum(tasks, limit=50), TaskMixture({"a": (tasks, 1.0)})):
+        with pytest.raises(UserError, match="task 2 "):
+            async with stream(Simulated(), source, generations=2) as groups:
+                _ = [group async for group in groups]
+    if not isinstance(row, dict):
+        with pytest.raises(UserError, match="task 2 is not a row"):
+            await collect_batch(Simulated(), tasks, generations=2)
+    with pytest.raises(UserError, match="a single row"):
+        stream(Simulated(), some_tasks(1)[0], generations=2)  # type: ignore[arg-type]
+
+
+async def test_a_request_that_timed_out_loses_no_group() -> None:
+    policy = Simulated(delay_s=lambda key: 0.012 + 0.005 * key.task)
+    delivered: list[int] = []
+    async with stream(policy, some_tasks(6), generations=2) as groups:
+        iterator = aiter(groups)
+        while True:
+            try:
+                delivered.append((await asyncio.wait_for(anext(iterator), 0.003)).task)
+            except TimeoutError:
+                continue
+            except StopAsyncIteration:
+                break
+    assert sorted(delivered) == list(range(6))
+    assert groups.counts.delivered == 6
+
+
+async def test_two_consumers_share_a_stream() -> None:
+    delivered: list[int] = []
+    tasks = Curriculum(some_tasks(4), limit=12)
+    async with stream(Simulated(delay_s=shuffled_delays()), tasks, generations=2) as groups:
+
+        async def consume() -> None:
+            async for group in groups:
+                delivered.append(group.task)
+                await asyncio.sleep(0.001)
+
+        await asyncio.gather(consume(), consume(), consume())
+        assert groups.state().owed == []
+    assert (len(delivered), groups.counts.delivered) == (12, 12)
+
+
+async def test_a_closed_stream_is_not_opened_again_as_an_empty_epoch() -> None:
+    groups = stream(Simulated(), some_tasks(2), generations=2)
+    async with groups:
+        assert len([group async for group in groups]) == 2
+    with pytest.raises(UserError, match="this stream is closed"):
+        await groups.__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("groups_in_flight", 0),
+        ("groups_in_flight", 2.0),
+        ("groups_ready", -1),
+        ("max_age", -1),
+        ("max_asked_again", -1),
+        ("max_empty_groups", 0),
+        ("max_filtered_groups", 0),
+        ("oversample", -1),
+        ("failed_group_retries", "1"),
+    ],
+)
+def test_options_of_a_stream_are_checked_before_it_starts(name: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"{name} must be a whole number of at least"):
+        stream(Simulated(), some_tasks(2), generations=2, options=StreamOptions(**{name: value}))
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, "2", None])
+def test_generations_are_a_count(value: Any) -> None:
+    with pytest.raises(UserError, match="generations must be a whole number of at least 1"):
+        stream(Simulated(), some_tasks(2), generations=value)
+
+
+def test_a_filter_that_is_a_coroutine_is_refused() -> None:
+    async def keep(_: Group) -> bool:
+        return False
+
+    with pytest.raises(UserError, match="keep must return True or False"):
+        stream(Simulated(), some_tasks(2), generations=2, options=StreamOptions(keep=keep))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("label", ["", None, 3])
+def test_labels_are_texts_as_servers_report_them(label: Any) -> None:
+    with pytest.raises(UserError, match="the label of weights must be a text"):
+        PolicyVersions([label])

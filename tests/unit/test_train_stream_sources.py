@@ -481,3 +481,37 @@ async def test_groups_come_as_they_finish_however_late_the_first_one_is() -> Non
         tasks = [group.task async for group in groups]
     assert sorted(tasks) == list(range(6))
     assert tasks[0] != 0
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), None])
+async def test_a_score_that_is_no_number_ends_the_stream(score: Any) -> None:
+    for options in (StreamOptions(), StreamOptions(keep=lambda _: False)):
+        tasks = Curriculum(some_tasks(3), limit=8, score=lambda _: score)
+        with pytest.raises(UserError, match="the score of a group must be a finite number"):
+            async with stream(Simulated(), tasks, generations=2, options=options) as groups:
+                _ = [group async for group in groups]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5])
+def test_a_limit_is_a_count(limit: Any) -> None:
+    with pytest.raises(UserError, match="limit must be a whole number of at least 1"):
+        Curriculum(some_tasks(2), limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("a", (some_tasks(1), float("nan")), "must be above 0 and finite"),
+        ("a", (some_tasks(1), float("inf")), "must be above 0 and finite"),
+        ("a", (some_tasks(1), "1"), "must be above 0 and finite"),
+        ("a", some_tasks(1), "expected tasks and a weight for 'a'"),
+        ("a", (TaskMixture({"b": (some_tasks(1), 1.0)}), 1.0), "'a' is a mixture itself"),
+        ("", (some_tasks(1), 1.0), "has no name"),
+    ],
+)
+def test_what_a_mixture_cannot_mix_is_refused(name: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        TaskMixture({name: value})

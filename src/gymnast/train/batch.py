@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -112,10 +113,16 @@ def require_something_to_train(batch: Batch, in_a_row: int = 0) -> None:
         return
     masked = batch.masked()
     reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(masked.items()))
-    lines = [f"all {len(batch)} rollouts came back, but none has a trainable token: {reasons}"]
+    failures = [sample.failure for sample in batch.samples if sample.failure is not None]
+    came = "came back, but" if not failures else "are settled, and"
+    lines = [f"all {len(batch)} rollouts {came} none has a trainable token: {reasons}"]
     if in_a_row > len(batch.groups):
         lines = [f"the last {in_a_row} groups came back, but none has a trainable token; the last one: {reasons}"]
-    if MaskReason.NO_TOKENS.value in masked:
+    for (kind, message), count in Counter((failure.kind, failure.message) for failure in failures).most_common(5):
+        lines.append(f"  {count} × {kind}: {message}")
+    if len(failures) == len(batch):
+        lines.append("  next: lower max_failed, so that such a batch ends with its likely cause")
+    elif MaskReason.NO_TOKENS.value in masked:
         lines.append("  next: set return_token_id_information: true on the policy's model server, see token-exact.md")
     else:
         lines.append("  next: run `gymnast tokens audit` on a small run with the same servers")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gymnast.errors import UserError
+from gymnast.train.batch_request import require_count
 from gymnast.train.causes import GROUP_DEADLINE, NEVER_CAME, BatchContext, fewer_rollouts
 from gymnast.train.sample_reader import SampleOptions, failed_sample, sample_of
 from gymnast.train.samples import RolloutFailure, Sample
@@ -38,6 +40,17 @@ class BatchOptions:
     logprob_retries: int = 1
     """How often to rerun a rollout with unusable logprobs, after retries of its model calls did not help."""
     sample: SampleOptions = field(default_factory=SampleOptions)
+
+    def __post_init__(self) -> None:
+        if self.concurrency is not None:
+            require_count("concurrency", self.concurrency)
+        require_count("max_attempts", self.max_attempts)
+        for name in ("max_failed", "logprob_retries"):
+            require_count(name, getattr(self, name), at_least=0)
+        for name in ("row_timeout_s", "group_timeout_s", "batch_timeout_s", "give_up_after_s"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value > 0:  # also false for NaN
+                raise UserError(f"{name} must be a number of seconds above 0, got {value!r}")
 
 
 class BatchProgress:

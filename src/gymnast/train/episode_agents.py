@@ -7,13 +7,13 @@ may be different policies: model servers with their own weights.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 
+from gymnast.train.estimators import is_finite_reward
 from gymnast.train.samples import AgentPart, MaskReason
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def parse_parts(raw: msgspec.Raw) -> tuple[AgentPart, ...]:
     calls = [call for part in parts.values() for call in part.calls]
     if len(calls) != len(set(calls)):
         raise ValueError("two agents have the same model call")
-    if not all(math.isfinite(part.reward) for part in parts.values()):
-        raise ValueError("a reward is not finite")
+    if not all(is_finite_reward(part.reward) for part in parts.values()):
+        raise ValueError("a reward is not finite in 32 bits")
     return tuple(AgentPart(name, part.reward, tuple(part.calls), part.mask) for name, part in parts.items())
 
 

@@ -10,6 +10,8 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from gymnast.errors import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 EPSILON: Final = 1e-6
 """Added to the standard deviation before dividing, as trainers do."""
 _ROUNDING: Final = 1e-12
+_MAX_REWARD: Final = 3.4e38
 
 
 class Estimator(StrEnum):
@@ -46,6 +49,8 @@ def advantages(
     """
     trained = list(trainable) if trainable is not None else [reward is not None for reward in rewards]
     pairs = list(zip(rewards, trained, strict=True))
+    if not all(is_finite_reward(reward) for reward in rewards if reward is not None):
+        raise UserError("a reward is not finite", next="pass None for a rollout without a reward")
     votes = [reward for reward, is_trained in pairs if reward is not None and (is_trained or masked_vote)]
     shift, scale = _baseline(votes, estimator, epsilon)
     return [(reward - shift) * scale if is_trained and reward is not None else None for reward, is_trained in pairs]
@@ -56,6 +61,11 @@ def group_advantages(
 ) -> list[float | None]:
     """The advantages of a group's samples, in order."""
     return advantages(group.rewards, group.trainable, estimator, masked_vote=masked_vote, epsilon=epsilon)
+
+
+def is_finite_reward(reward: float) -> bool:
+    """True if trainers, which compute in 32 bits, can compute with it; false for NaN."""
+    return abs(reward) <= _MAX_REWARD
 
 
 def are_equal(rewards: Sequence[float]) -> bool:

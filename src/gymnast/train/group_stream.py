@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
+from gymnast.errors import UserError
 from gymnast.train.batch import collect_batch, collect_group, require_something_to_train
 from gymnast.train.episode_agents import split_agents
 from gymnast.train.errors import FewerRolloutsError, NoSignalError
@@ -28,7 +29,7 @@ from gymnast.train.versions import PolicySet, PolicyVersions
 from gymnast.types.task import TASK_INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -103,6 +104,8 @@ class GroupStream:
         self._in_hand: _InHand | None = None
         self._is_saved = True
         self._is_closed = False
+        self._one_request = asyncio.Lock()
+        """Several consumers take groups one after the other: each group is settled or in hand."""
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         self._names = (f"{run}-{number}" for run in [secrets.token_hex(4)] for number in count())
@@ -117,6 +120,10 @@ class GroupStream:
         return self.policies.of("")
 
     async def __aenter__(self) -> Self:
+        if self._is_closed:
+            raise UserError(
+                "this stream is closed", next="make a new one for each epoch; `state` resumes an earlier one"
+            )
         before = read_state(self._state_path) if self._state_path is not None else None
         if before is not None:
             owed = [item for item in before.owed if isinstance(item, OwedTask)]
@@ -141,24 +148,27 @@ class GroupStream:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def __aiter__(self) -> AsyncIterator[Group]:
-        """Yield groups in order of completion. A group counts as delivered when the next one is requested.
+    def __aiter__(self) -> Self:
+        return self
 
-        After a `break`, another loop continues where the last one stopped.
+    async def __anext__(self) -> Group:
+        """The next group, in order of completion. A group counts as delivered when the next one is requested.
+
+        After a `break`, or a request that was cancelled or timed out, the next request continues.
         """
-        while True:
+        async with self._one_request:
             self._settle_delivered()
             self._fill()
             in_hand = await self._take_next()
-            if in_hand is None:
-                break
-            self._in_hand = in_hand
-            self._count(in_hand.group)
-            yield in_hand.group
+            if in_hand is not None:
+                self._in_hand = in_hand
+                self._count(in_hand.group)
+                return in_hand.group
         if self.counts.delivered == self._delivered_before:
             raise empty_stream(self._state_path, self._delivered_before, self._describe_dropped())
         if self.options.autosave:
             self.save()  # what was filtered or dropped after the last delivery is settled, too
+        raise StopAsyncIteration
 
     def state(self, *, done: bool = False) -> StreamState:
         """The stream's state. The group in the trainer's hands counts as delivered only if `done`, from then on.
@@ -230,7 +240,11 @@ class GroupStream:
         while self._error is None and not self._is_closed and len(self._running) < options.groups_in_flight:
             if len(self._running) + len(self._ready) >= options.groups_in_flight + options.groups_ready:
                 return
-            pending = self._next()
+            try:
+                pending = self._next()
+            except Exception as error:  # noqa: BLE001 - of the dataset: the trainer must not take it for its end
+                self._error = error
+                return
             if pending is None:
                 return
             self.counts.requested += 1
@@ -288,11 +302,15 @@ class GroupStream:
             self._waiting.appendleft(pending)
             return
         error = task.exception()
-        if error is not None:
-            self._take_failure(pending, error)
-        else:
-            self._consecutive["failed"] = 0
-            self._take_group(pending, task.result())
+        try:
+            if error is not None:
+                self._take_failure(pending, error)
+            else:
+                self._consecutive["failed"] = 0
+                self._take_group(pending, task.result())
+        except Exception as raised:  # noqa: BLE001 - of `keep` or a score: raised to the trainer, not in a callback
+            self._waiting.appendleft(pending)
+            self._error = self._error or raised
         self._fill()
 
     def _take_group(self, pending: _PendingTask, group: Group) -> None:
@@ -336,8 +354,9 @@ class GroupStream:
             if self._error is not None:
                 raise self._error
             if self._ready:
-                pending, group = self._ready.popleft()
+                pending, group = self._ready[0]
                 parts = self._deliverable(pending, group)
+                self._ready.popleft()
                 self._parts.extend(
                     _InHand(pending, group, part, number == len(parts)) for number, part in enumerate(parts, start=1)
                 )

@@ -7,6 +7,7 @@ BadLedger; calls without usable logprobs are masked and reported.
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -107,6 +108,8 @@ def _check_call(number: int, call: TokenCall) -> None:
         raise BadLedger(f"call {number} has invalid token ids")
     if any(not 0 <= span.start <= span.end <= len(call.sampled) for span in call.weights):
         raise BadLedger(f"call {number} has weight spans beyond its tokens")
+    if any(after.start < before.end for before, after in pairwise(call.weights)):
+        raise BadLedger(f"call {number} has weight spans that overlap")
 
 
 def segments_of(ledger: TokenLedger, share: Share) -> tuple[Segment, ...]:

@@ -13,6 +13,7 @@ import msgspec
 
 from gymnast.tokens.export import BadLedger
 from gymnast.train.episode_agents import assign_policies, parse_parts
+from gymnast.train.estimators import is_finite_reward
 from gymnast.train.ledger import Share, ledger_of, segments_of
 from gymnast.train.samples import (
     MaskReason,
@@ -89,8 +90,8 @@ def sample_of(
     if failed or (FAILURE_CLASS in fields and _ANY.decode(fields[FAILURE_CLASS])):
         return replace(failed_sample(key, _failure_of(fields), agent), line=record)
     reward = _number(fields.get("reward"))
-    if reward is None:
-        failure = RolloutFailure(FailureKind.VERIFIER_BAD_REPLY.value, "no finite reward")
+    if reward is None or not is_finite_reward(reward):
+        failure = RolloutFailure(FailureKind.VERIFIER_BAD_REPLY.value, "no reward that is finite in 32 bits")
         return replace(failed_sample(key, failure, agent), line=record)
     try:
         agents = parse_parts(fields[EPISODE_AGENTS]) if EPISODE_AGENTS in fields else ()
@@ -148,7 +149,7 @@ def _number(raw: msgspec.Raw | None) -> float | None:
 
 def _components(fields: _Fields) -> dict[str, float]:
     components = _read(_NUMBERS, fields.get("reward_components")) or {}
-    return {name: value for name, value in components.items() if math.isfinite(value)}
+    return {name: value for name, value in components.items() if is_finite_reward(value)}
 
 
 def _numbers(fields: _Fields) -> dict[str, float]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from gymnast.errors import UserError
 from gymnast.train.batch_progress import BatchOptions
+from gymnast.train.batch_request import require_count
 from gymnast.train.group_selection import Select
 
 if TYPE_CHECKING:
@@ -58,9 +60,15 @@ class StreamOptions:
 
     def check(self, generations: int) -> None:
         """Raise UserError for options that contradict each other."""
-        for name in ("oversample", "max_failed_groups", "failed_group_retries"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
+        require_count("generations", generations)
+        for name in ("groups_in_flight", "max_empty_groups", "max_filtered_groups"):
+            require_count(name, getattr(self, name))
+        for name in ("groups_ready", "oversample", "max_asked_again", "max_failed_groups", "failed_group_retries"):
+            require_count(name, getattr(self, name), at_least=0)
+        if self.max_age is not None:
+            require_count("max_age", self.max_age, at_least=0)
+        if iscoroutinefunction(self.keep):
+            raise UserError("keep must return True or False, and an async function returns a coroutine")
         if generations < 2 and self.keep is not None and getattr(self.keep, "needs_pairs", False):
             raise UserError(
                 f"has_signal compares the rewards of a group, and a group has {generations} rollout",

@@ -7,18 +7,22 @@ A source is told what became of every task it gave out (`settle`), and its state
 from __future__ import annotations
 
 import hashlib
+import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import orjson
 
 from gymnast.errors import UserError
+from gymnast.train.batch_request import require_count, require_row
 from gymnast.train.sequences import mean_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gymnast.train.samples import Group
     from gymnast.types.json import JsonObject
@@ -56,6 +60,8 @@ class TaskSource(Protocol):
 
 def as_source(tasks: Iterable[Mapping[str, Any]] | TaskSource) -> TaskSource:
     """Tasks as a source: an iterable is taken in order, once."""
+    if isinstance(tasks, Mapping):
+        raise UserError("tasks is a single row", next="pass a list of rows")
     return tasks if isinstance(tasks, TaskSource) else OrderedTasks(tasks)
 
 
@@ -68,12 +74,11 @@ class OrderedTasks:
         self._taken = 0
 
     def next(self) -> DrawnTask | None:
-        task = next(self._tasks, None)
-        if task is None:
-            return None
-        self._digest.update(orjson.dumps(task))
-        self._taken += 1
-        return DrawnTask("", self._taken - 1, task)
+        for task in self._tasks:
+            self._digest.update(_encode(task, self._taken))
+            self._taken += 1
+            return DrawnTask("", self._taken - 1, task)
+        return None
 
     def settle(self, drawn: DrawnTask, group: Group | None, *, is_delivered: bool) -> None:
         """The order does not depend on what became of a task."""
@@ -128,6 +133,8 @@ class Curriculum:
         """`limit`: the number of tasks to draw; None is no limit. `score`: what training sees in a group, 0 to 1."""
         if not 0 < rate <= 1 or not 0 < floor <= 1:
             raise UserError(f"rate and floor must be above 0 and at most 1, got {rate} and {floor}")
+        if limit is not None:
+            require_count("limit", limit)
         self._tasks = tasks
         self._seed, self._rate, self._floor, self._limit, self._score = seed, rate, floor, limit, score
         self._values = np.ones(len(tasks))
@@ -152,13 +159,16 @@ class Curriculum:
         self._in_flight.add(row)
         task = self._tasks[row]
         if row not in self._digests:
-            self._digests[row] = _digest(task)
+            self._digests[row] = _digest(task, row)
         return DrawnTask("", row, task)
 
     def settle(self, drawn: DrawnTask, group: Group | None, *, is_delivered: bool) -> None:
         self._in_flight.discard(drawn.row)
         if group is not None:
-            score = min(max(self._score(group), 0.0), 1.0)
+            score = self._score(group)
+            if not isinstance(score, Real) or not math.isfinite(score):
+                raise UserError(f"the score of a group must be a finite number, got {score!r}")
+            score = min(max(score, 0.0), 1.0)
             self._values[drawn.row] += self._rate * (score - self._values[drawn.row])
             self._groups[drawn.row] += 1
 
@@ -170,7 +180,7 @@ class Curriculum:
 
     def resume(self, state: JsonObject, owed: Sequence[tuple[str, int]]) -> list[DrawnTask]:
         if state["tasks"] != len(self._tasks) or any(
-            _digest(self._tasks[row]) != digest for row, _, _, digest in state["drawn"]
+            _digest(self._tasks[row], row) != digest for row, _, _, digest in state["drawn"]
         ):
             raise other_tasks(int(state["draws"]))
         self._draws = int(state["draws"])
@@ -205,9 +215,17 @@ class TaskMixture:
     """
 
     def __init__(self, environments: Mapping[str, tuple[Iterable[Mapping[str, Any]] | TaskSource, float]]) -> None:
-        for name, (_, weight) in environments.items():
-            if not weight > 0:
-                raise UserError(f"the weight of '{name}' must be above 0, got {weight}")
+        given: Mapping[str, object] = environments
+        for name, value in given.items():
+            if not isinstance(value, tuple) or len(value) != 2:
+                raise UserError(f"expected tasks and a weight for '{name}', e.g. (tasks, 1.0)")
+            tasks, weight = value
+            if not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
+                raise UserError(f"the weight of '{name}' must be above 0 and finite, got {weight!r}")
+            if isinstance(tasks, TaskMixture):
+                raise UserError(f"'{name}' is a mixture itself", next="name all environments in one mixture")
+            if not name:
+                raise UserError("an environment of a mixture has no name")
         self._shares = {name: _Share(as_source(tasks), weight) for name, (tasks, weight) in environments.items()}
 
     def next(self) -> DrawnTask | None:
@@ -251,8 +269,16 @@ class TaskMixture:
         }
 
 
-def _digest(task: Mapping[str, Any]) -> str:
-    return hashlib.blake2b(orjson.dumps(task), digest_size=6).hexdigest()
+def _encode(task: Mapping[str, Any], row: int) -> bytes:
+    require_row(task, row)
+    try:
+        return orjson.dumps(task)
+    except TypeError as error:
+        raise UserError(f"task {row} cannot be written as JSON: {error}") from error
+
+
+def _digest(task: Mapping[str, Any], row: int) -> str:
+    return hashlib.blake2b(_encode(task, row), digest_size=6).hexdigest()
 
 
 def other_tasks(taken: int) -> UserError:

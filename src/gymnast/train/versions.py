@@ -34,6 +34,9 @@ class PolicyVersions:
 
     def advance(self, label: str) -> None:
         """Record new weights under this label. A reused label becomes the newest."""
+        given: object = label
+        if not isinstance(given, str) or not given:
+            raise UserError(f"the label of weights must be a text, as servers report it, got {given!r}")
         self._positions.pop(label, None)
         self.updates += 1
         self._positions[label] = self.updates
