@@ -306,3 +306,15 @@ def test_eval_takes_a_matrix_too(invoke: Invoke, tmp_path: Path) -> None:
         ("simple_agent", "tasks", 2),
     ]
     assert all(cell["metrics"] for cell in cells)
+
+
+def test_a_misspelt_agent_in_a_matrix_of_benchmarks_ends_it_before_anything_runs(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(example_row()) + "\n")
+    told = invoke(
+        *("gymnast", "eval", "tasks.jsonl", "-e", COUNTER, "-c", DEMO_POLICY, "-o", "ev"),
+        *("--agent", "simple_agent,codexx"),
+    )
+    assert (told.code, "codex" in told.err) == (2, True)
+    assert not (tmp_path / "ev").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gymnast.train.dataset.export import ExportRequest, ExportResult, export_dat
 from gymnast.train.dataset.index import Filters
 from gymnast.train.dataset.select import PairRules
 from gymnast.train.dataset.where import parse_where
+from tests.helpers.commands import Outcome
 from tests.helpers.export_runs import TOOL, calls, failed, returns, rollout, says, thinks, write_run
 from tests.helpers.jsonl import read_jsonl
 
@@ -236,6 +238,31 @@ def test_tasks_come_back_as_rows(tmp_path: Path) -> None:
     ]
     export(run, tmp_path / "trl", "rl", target="trl")
     assert rows(tmp_path / "trl")[0]["prompt"] == [{"role": "user", "content": "question 0"}]
+
+
+@pytest.mark.parametrize(
+    ("record", "format_", "hint"),
+    [
+        (rollout(0, reward=1.0), "dpo", "collect more with --resume --extend"),
+        (rollout(0, reward=1.0) | {"response": None}, "sft", "--format rl"),
+        (rollout(0, reward=1.0) | {"reward": None}, "sft", "gymnast doctor"),
+        (rollout(0, reward=1.0) | {"mask_sample": True}, "sft", "--include-masked"),
+    ],
+)
+def test_an_export_without_rows_says_what_helps(
+    tmp_path: Path, record: dict[str, Any], format_: str, hint: str
+) -> None:
+    run = write_run(tmp_path / "r", [record])
+    with pytest.raises(UserError, match="no row is left") as error:
+        export(run, tmp_path / "o", format_)
+    assert hint in (error.value.next or "")
+
+
+def test_an_export_cannot_be_printed(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", [rollout(0, reward=1.0)])
+    told = invoke("gymnast", "export", str(run), "--format", "sft", "-o", "-")
+    assert (told.code, "name a folder" in told.err) == (2, True)
+    assert not (tmp_path / "-").exists()
 
 
 def test_the_same_export_again_changes_nothing_and_another_needs_overwrite(tmp_path: Path) -> None:

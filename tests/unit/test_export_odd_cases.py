@@ -330,7 +330,7 @@ def test_rows_that_parquet_cannot_hold_leave_no_file_and_no_thread(tmp_path: Pat
     before, scrubber = threading.active_count(), RowScrubber(Scrubber(None))
     columns: dict[str, Kind] = {"text": "string", "number": "int64"}
     with DatasetFolder(tmp_path / "o", "parquet", scrubber, columns, 1 << 20) as folder:
-        folder.write("train", b'{"text":"a","number":"not a number"}')
+        folder.write([("train", b'{"text":"a","number":"not a number"}')])
         with pytest.raises(UserError, match="cannot write these rows as Parquet"):
             folder.finish(["train"])
     assert not (tmp_path / "o").exists()

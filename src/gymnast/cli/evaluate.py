@@ -200,6 +200,7 @@ def command(
         ]
 
     if len(cells) > 1:
+        _check_agents(plans, given, cells)
         return run_matrix(cells, output_dir, run_cell, as_json=as_json)
     worst, results = _run_plans(plans, given, is_quiet=as_json)
     if as_json:
@@ -207,6 +208,20 @@ def command(
 
         print(msgspec.json.format(msgspec.json.encode([evaluation for evaluation, _ in results])).decode())
     return worst
+
+
+def _check_agents(plans: Sequence[Plan], given: dict[str, Any], cells: Sequence[Cell]) -> None:
+    """A misspelt agent of a matrix is an error before anything is spent."""
+    from gymnast.errors import UserError
+
+    for cell in cells:
+        own = {name: given[name] for name in _CONFIG_OPTIONS} | {"agent": cell.agent, "model": cell.model}
+        for plan in plans:
+            try:
+                _load(plan, **own)
+            except UserError as error:
+                if error.where == "--agent":
+                    raise
 
 
 def _run_plans(

@@ -170,6 +170,8 @@ def _check_request(request: ExportRequest) -> None:
     from gymnast.errors import UserError
     from gymnast.train.dataset.select import PairRules
 
+    if str(request.output) == "-":
+        raise UserError("an export has several files, so it cannot be printed", next="name a folder: -o data")
     if request.files is not None and request.format in {"jsonl", "parquet", "datasets"}:
         raise UserError(f"--format {request.format} already sets the type of files", next="leave out --files")
     if request.needs_pairs and request.best_of is not None:

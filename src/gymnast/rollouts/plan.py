@@ -274,7 +274,7 @@ class Planner:
             name = self._options.agent_renames[name]
             row[AGENT_REF] = {**row[AGENT_REF], "name": name}
         if name is None:
-            raise _BadRow(f"the row names no agent ('{AGENT_REF}'), and --agent was not set")
+            raise _BadRow(f"the row names no agent ('{AGENT_REF}'), and neither --environment nor --agent was set")
         if self._known is not None and name not in self._known:
             hint = suggest(name, self._known)
             raise _BadRow(f"the agent '{name}' is not configured" + (f"; {hint}" if hint else ""))

@@ -40,6 +40,8 @@ _TEXT: Final = msgspec.json.Decoder(str).decode
 _RAW: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _ASSISTANT: Final = b',{"role":"assistant","content":'
 _CONTENT: Final = b',"content":'
+_REASONING: Final = b',"reasoning_content":'
+_CALLS: Final = b',"tool_calls":[{"id":'
 
 
 class NotChatError(Exception):
@@ -92,9 +94,9 @@ class _Prompt(NamedTuple):
 class _Recent(msgspec.Struct, frozen=True, gc=False):
     """A prompt and what it was converted from."""
 
-    params: bytes
-    instructions: bytes
-    tools: bytes
+    params: msgspec.Raw
+    instructions: msgspec.Raw
+    tools: msgspec.Raw
     prompt: _Prompt
 
 
@@ -139,9 +141,7 @@ class ChatReader:
         if response is None or response.output is None:
             raise NotChatError("unusual_transcript" if record.is_unusual else "no_transcript")
         try:
-            prompt = self._prompt_of_task(
-                record.task, bytes(record.params), bytes(response.instructions), bytes(response.tools)
-            )
+            prompt = self._prompt_of_task(record.task, record.params, response.instructions, response.tools)
             turns = self._turns(response.output, compares=self._compares)
         except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError) as error:
             raise NotChatError("unusual_transcript") from error
@@ -169,13 +169,14 @@ class ChatReader:
             raise NotChatError("unusual_transcript") from error
         return prompt.messages, prompt.tools
 
-    def _prompt_of_task(self, task: int, params: bytes, instructions: bytes, tools: bytes) -> _Prompt:
+    def _prompt_of_task(self, task: int, params: msgspec.Raw, instructions: msgspec.Raw, tools: msgspec.Raw) -> _Prompt:
         """The prompt of a record. Comparing with the task's last one costs less than a hash of all of it."""
         recent = self._recent.get(task)
         if recent is None or recent.params != params or recent.tools != tools or recent.instructions != instructions:
             if len(self._recent) >= _CACHED:
                 self._recent.clear()
-            recent = _Recent(params, instructions, tools, self._prompt(params, instructions, tools))
+            prompt = self._prompt(bytes(params), bytes(instructions), bytes(tools))
+            recent = _Recent(params.copy(), instructions.copy(), tools.copy(), prompt)  # not views of the record
             self._recent[task] = recent
         return recent.prompt
 
@@ -215,7 +216,11 @@ class ChatReader:
             if kind == "function_call":
                 self._add_call(turns, calls, item)
             elif kind == "reasoning":
-                reasons += _texts(item.summary) or _texts(item.content) or (_EMPTY,)
+                summary = item.summary
+                if summary and len(summary) == 1 and (text := summary[0].text) and memoryview(text)[0] == _QUOTE:
+                    reasons.append(text)
+                else:
+                    reasons += _texts(summary) or _texts(item.content) or (_EMPTY,)
             elif item.role == "assistant" and kind in _MESSAGE:
                 texts += _texts(item.content) or _refusals(item.content) or (_EMPTY,)
             else:
@@ -234,15 +239,17 @@ class ChatReader:
         pieces, seen = turns.pieces, turns.seen
         text = (texts[0] if len(texts) == 1 else _join(texts)) if texts else _EMPTY
         reasoning = (reasons[0] if len(reasons) == 1 else _join(reasons)) if reasons else _EMPTY
-        if reasoning is not _EMPTY and self._reasoning != "field":
+        if reasoning is _EMPTY:
+            pieces += (_ASSISTANT, self._escape(text) if self._escapes else text)
+        elif self._reasoning == "field":
+            pieces += (_ASSISTANT, self._escape(text) if self._escapes else text, _REASONING, reasoning)
+        else:
             text = self._without_field(turns, text, reasoning)
-        pieces += (_ASSISTANT, self._escape(text) if self._escapes else text)
-        if reasoning is not _EMPTY and self._reasoning == "field":
-            pieces += (b',"reasoning_content":', reasoning)
+            pieces += (_ASSISTANT, self._escape(text) if self._escapes else text)
         if calls:
-            calls[0] = b',"tool_calls":[{"id":'
-            calls.append(b"]}")
+            calls[0] = _CALLS
             pieces += calls
+            pieces.append(b"]}")
         else:
             pieces.append(b"}")
         if seen is not None:
@@ -263,10 +270,11 @@ class ChatReader:
         if not call_id or call_id[0] != _QUOTE:
             call_id = b'"call_%d"' % turns.calls
         turns.calls += 1
-        if call_id in turns.tool_heads and call_id in calls[1::5]:
+        open_heads = turns.tool_heads
+        if call_id in open_heads and call_id in calls[1::5]:
             turns.later_heads.setdefault(call_id, []).append(tool_head)
         else:
-            turns.tool_heads[call_id] = tool_head
+            open_heads[call_id] = tool_head
         calls += (b',{"id":', call_id, call_head, self._convert_arguments(item.arguments), b"}}")
 
     def _make_heads(self, name: bytes) -> tuple[bytes, bytes]:

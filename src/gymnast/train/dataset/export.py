@@ -25,8 +25,8 @@ from gymnast.store.scrub_rows import RowScrubber
 from gymnast.train.dataset.card import render_card
 from gymnast.train.dataset.chat import ChatReader, NotChatError
 from gymnast.train.dataset.files import CARD, MANIFEST, SHARD_BYTES, DataFile, DatasetFolder
-from gymnast.train.dataset.index import Entry, Filters, Index, Indexer, RolloutFacts, facts_of, open_runs, read_lines
-from gymnast.train.dataset.records import WholeRecordDecoder, decode_record
+from gymnast.train.dataset.index import Entry, Filters, Index, Indexer, RolloutFacts, open_runs, read_lines
+from gymnast.train.dataset.records import WholeRecordDecoder, decode_record, is_truncated_record
 from gymnast.train.dataset.rows import Layout, RowMaker, is_other_field, task_row
 from gymnast.train.dataset.schema import columns_of
 from gymnast.train.dataset.select import PairRules, assign_splits, select_best, select_pairs
@@ -46,6 +46,24 @@ if TYPE_CHECKING:
 FORMATS: Final = ("sft", "dpo", "kto", "rl", "jsonl", "parquet", "datasets")
 CONTAINERS: Final = ("jsonl", "parquet", "datasets")
 SCHEMA_VERSION: Final = 1
+_PAIRS: Final = "pairs need rollouts of one task with different rewards: collect more with --resume --extend -n 8"
+_NO_CHAT: Final = "these records have no conversation that a dataset could hold; export their tasks with --format rl"
+_HINTS: Final = {
+    "no_reward": "the records have no reward: see why with gymnast doctor RUN, or score them with gymnast reverify",
+    "truncated": "add --include-truncated",
+    "masked": "add --include-masked",
+    "where": "relax --where",
+    "label": "relax --label and --not-label",
+    "too_long": "raise --max-length",
+    "task_with_one_rollout": _PAIRS,
+    "task_without_margin": f"lower --margin; {_PAIRS}",
+    "pair_with_same_completion": _PAIRS,
+    "both_better_and_worse": _PAIRS,
+    "pair_with_different_prompts": "the rollouts of a task have different prompts: export with --format sft or kto",
+    "pair_with_several_turns": "OpenAI takes pairs of one message each: leave out --for openai",
+    "hosted_tool": "conversations with tools that the model's provider ran cannot be exported",
+}
+"""What to do if nothing is left, by the most frequent reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +139,7 @@ def _write(request: ExportRequest, export: _Export, earlier: JsonObject | None) 
     with DatasetFolder(
         request.output, request.container, export.scrubber, export.columns, request.shard_bytes
     ) as folder:
-        for split, row in export.rows():
-            folder.write(split, row)
+        folder.write(export.rows())
         files = folder.finish(export.splits)
         manifest = export.manifest(files)
         if not manifest["counts"]["rows"]:
@@ -219,19 +236,20 @@ class _Export:
     # --- rows by format ---------------------------------------------------------------------------------------------
 
     def _rollout_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
-        is_sft = self.request.format == "sft"
+        is_sft, runs, chat_of = self.request.format == "sft", self._runs, self._chat_of
+        to_sft, to_flat, other_fields = self._maker.sft, self._maker.flat, self._decoder.other_fields
         for entry in self._entries():
             number, record = entry.run, entry.record
-            chat = self._chat_of(entry)
+            chat = chat_of(entry)
             if chat is None:
                 continue
+            key = number, record.task
             if is_sft:
-                facts = RolloutFacts(number, record.task, record.rollout, record.reward)
-                yield (number, record.task), self._maker.sft(chat, facts)
-            else:
-                facts = facts_of(record, number, self._runs[number])
-                fields = self._decoder.other_fields(record, entry.line)
-                yield (number, record.task), self._maker.flat(chat, facts, fields)
+                yield key, to_sft(chat, RolloutFacts(number, record.task, record.rollout, record.reward))
+                continue
+            labels = runs[number].labels
+            label, note = labels.of(record.task, record.rollout) if labels else (None, None)
+            yield key, to_flat(chat, entry, label, note, other_fields(record, entry.line))
 
     def _kto_rows(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         threshold = self.request.threshold
@@ -327,7 +345,8 @@ class _Export:
                 if position is None or self.index.run[position] != number:
                     break
                 if offset == self.index.offset[position]:
-                    yield Entry(position, number, decode(line, run.records.path, 0), line, None)
+                    record = decode(line, run.records.path, 0)
+                    yield Entry(position, number, record, line, is_truncated=is_truncated_record(record))
                     position = next(wanted, None)
                 offset += len(line)
 
@@ -354,7 +373,8 @@ class _Export:
 
     def _check(self, chat: Chat) -> None:
         """Count what a chat lacks. Raises if the columns cannot hold it."""
-        self._reasoning_dropped += chat.dropped_reasoning
+        if chat.dropped_reasoning:
+            self._reasoning_dropped += 1
         if self._is_typed and self._reader.has_parts and not self._style.escaped_content:
             raise _PartsFoundError
 
@@ -506,5 +526,5 @@ def _nothing_left(counts: JsonObject) -> UserError:
     if not counts["left_out"]:
         what = "the run has no scored rollouts" + (f": {listed}" if listed else "")
         return UserError(what, next="see why: gymnast doctor RUN; then collect it again with --resume --retry-failed")
-    hint = "relax the filters (--include-truncated, --where, --margin, …)"
-    return UserError(f"no row is left to export: {listed}", next=hint)
+    reason = max(counts["left_out"], key=counts["left_out"].__getitem__)
+    return UserError(f"no row is left to export: {listed}", next=_HINTS.get(reason, _NO_CHAT))

@@ -24,7 +24,7 @@ from gymnast.store.atomic import make_folders, sync_folder
 from gymnast.train.dataset.schema import arrow_schema, library_features
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from pathlib import Path
     from typing import BinaryIO
@@ -83,12 +83,14 @@ class DatasetFolder:
         with suppress(OSError):  # only if nothing was exported
             self.folder.rmdir()
 
-    def write(self, split: str, row: bytes) -> None:
-        """Add a row, a JSON object without its newline, to a split."""
-        writer = self._writers.get(split)
-        if writer is None:
-            writer = self._writers[split] = self._open(split)
-        writer.write(row)
+    def write(self, rows: Iterable[tuple[str, bytes]]) -> None:
+        """Add rows, JSON objects without their newlines, each with its split."""
+        writers = self._writers
+        for split, row in rows:
+            writer = writers.get(split)
+            if writer is None:
+                writer = writers[split] = self._open(split)
+            writer.write(row)
 
     def finish(self, splits: list[str]) -> list[DataFile]:
         """Complete all files; `splits` without rows get an empty one, if the container can hold it."""

@@ -63,17 +63,12 @@ class Filters:
 
 
 class RolloutFacts(msgspec.Struct, frozen=True, gc=False):
-    """What is written next to a rollout's messages."""
+    """What is written next to a rollout's messages in every format."""
 
     run: int
     task: int
     rollout: int
     reward: float
-    agent: str = ""
-    model: str = ""
-    is_truncated: bool = False
-    label: str | None = None
-    note: str | None = None
 
 
 @dataclass(slots=True)
@@ -99,8 +94,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     run: int
     record: Record
     line: bytes
-    chat: Chat | None
+    chat: Chat | None = None
     """If the filters needed it."""
+    is_truncated: bool = False
 
 
 @dataclass(slots=True)
@@ -193,6 +189,7 @@ class Indexer:
         self._with_prompts = with_prompts
         self._finds_parts = finds_parts
         self._columns = filters.where.columns if filters.where is not None else ()
+        self._has_filters = bool(self._columns or filters.by_label)
         self._foreign = [name for name in self._columns if name not in _OWN_COLUMNS and name not in TASK_COLUMNS]
         self._met: set[str] = set()
         self._keys: list[str] = []
@@ -227,47 +224,46 @@ class Indexer:
         return self.index
 
     def _read_run(self, number: int, run: RunSource, seen: set[int]) -> Iterator[Entry]:
-        """Add the records of a run; yields what is in the index, as it is read."""
+        """Add the records of a run, and their keys to `seen`; yields what is in the index, as it is read."""
         index, add, decode, path, crc, offset = self.index, self._add, self._decode, run.records.path, 0, 0
+        crc32 = zlib.crc32
         for line_number, line in enumerate(read_lines(run.records), 1):
-            crc = zlib.crc32(line, crc)
+            crc = crc32(line, crc)
             if not line.isspace():
                 record = decode(line, path, line_number)
-                if not self._keys:
-                    self._keys = [name for name in decode_fields(line) if not name.startswith("_ng_")]
-                index.read += 1
                 packed = (record.task << 32) | (record.rollout & 0xFFFFFFFF)
                 if packed in seen:
                     raise _duplicate(record, path, line_number)
                 seen.add(packed)
-                entry = add(number, run, record, offset, line)
-                if isinstance(entry, str):
-                    index.left_out[entry] += 1
+                try:
+                    entry = add(number, run, record, offset, line)
+                except NotChatError as reason:
+                    index.left_out[str(reason)] += 1
                 else:
                     yield entry
+                if not self._keys:
+                    self._keys = [name for name in decode_fields(line) if not name.startswith("_ng_")]
             offset += len(line)
+        index.read += len(seen)
         run.crc32, run.size_bytes = f"{crc:08x}", offset
 
-    def _add(self, number: int, run: RunSource, record: Record, offset: int, line: bytes) -> Entry | str:
-        """Add a record to the index; else the reason why not."""
-        index, reward = self.index, record.reward
+    def _add(self, number: int, run: RunSource, record: Record, offset: int, line: bytes) -> Entry:
+        """Add a record to the index. Raises NotChatError with the reason if it is left out."""
+        index, task, reward = self.index, record.task, record.reward
         if record.failure or not is_number(reward):
-            return "no_reward"
+            raise NotChatError("no_reward")
         if self.needs_tasks:
-            self._add_score((number, record.task), reward)
-        index.tasks_read.add((number, record.task))
-        chat = None
-        try:
-            self._filter(run, record, line)
-            if self.reader is not None:
-                chat = self._read_chat(record)
-        except NotChatError as reason:
-            return str(reason)
+            self._add_score((number, task), reward)
+        index.tasks_read.add((number, task))
+        is_truncated = is_truncated_record(record)
+        if self._has_filters or is_truncated or record.masked is True:
+            self._filter(run, record, line, is_truncated=is_truncated)
+        chat = self._read_chat(record) if self.reader is not None else None
         if self.needs_tasks:
             self._values.append(self._last_values)
         run.origins.add((agent_of(record), model_of(record)))
         if self.is_stream:
-            return Entry(-1, number, record, line, chat)
+            return Entry(-1, number, record, line, chat, is_truncated)
         if not index.has_parts and self._finds_parts and b'"input_image"' in line:
             index.has_parts = True
         position = len(index.run)
@@ -277,7 +273,7 @@ class Indexer:
         index.reward.append(reward)
         index.offset.append(offset)
         index.length.append(len(line))
-        return Entry(position, number, record, line, chat)
+        return Entry(position, number, record, line, chat, is_truncated)
 
     def _add_score(self, task: tuple[int, int], reward: float) -> None:
         before = self._scores.get(task)
@@ -287,9 +283,9 @@ class Indexer:
             count, total, highest, lowest = before
             self._scores[task] = (count + 1, total + reward, max(highest, reward), min(lowest, reward))
 
-    def _filter(self, run: RunSource, record: Record, line: bytes) -> None:
+    def _filter(self, run: RunSource, record: Record, line: bytes, *, is_truncated: bool) -> None:
         """Raise NotChatError with the reason if a record is not wanted."""
-        filters, is_truncated = self._filters, is_truncated_record(record)
+        filters = self._filters
         if record.masked is True and not filters.include_masked:
             raise NotChatError(MASKED)
         if is_truncated and not filters.include_truncated:
@@ -387,15 +383,6 @@ def _duplicate(record: Record, path: Path, line_number: int) -> DataError:
     hint = "remove the duplicate with `gymnast collect --resume`: it would count twice"
     what = f"rollout {record.task}:{record.rollout} has more than one record"
     return DataError(what, where=f"{path} line {line_number}", next=hint)
-
-
-def facts_of(record: Record, number: int, run: RunSource) -> RolloutFacts:
-    """All facts about a rollout."""
-    label, note = run.labels.of(record.task, record.rollout) if run.labels else (None, None)
-    truncated = is_truncated_record(record)
-    return RolloutFacts(
-        number, record.task, record.rollout, record.reward, agent_of(record), model_of(record), truncated, label, note
-    )
 
 
 def _own_values(run: RunSource, record: Record, line: bytes, *, is_truncated: bool) -> dict[str, Any]:

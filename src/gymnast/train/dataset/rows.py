@@ -10,13 +10,13 @@ import orjson
 
 from gymnast.errors import UserError
 from gymnast.train.dataset.chat import ChatStyle, NotChatError
-from gymnast.train.dataset.records import decode_fields
+from gymnast.train.dataset.records import agent_of, decode_fields, model_of
 from gymnast.types.task import AGENT_REF, MASK, PARAMS
 from gymnast.types.tokens import LEDGER
 
 if TYPE_CHECKING:
     from gymnast.train.dataset.chat import Chat, Reasoning
-    from gymnast.train.dataset.index import RolloutFacts
+    from gymnast.train.dataset.index import Entry, RolloutFacts
 
 Target = Literal["trl", "axolotl", "nemo-rl", "openai"]
 TARGETS: Final = ("trl", "axolotl", "nemo-rl", "openai")
@@ -118,13 +118,14 @@ class RowMaker:
         row += b',"run":' + self._runs[better.run] + b',"task":%d' % better.task
         return row + b',"chosen_rollout":%d,"rejected_rollout":%d}' % (better.rollout, worse.rollout)
 
-    def flat(self, chat: Chat, facts: RolloutFacts, fields: bytes) -> bytes:
+    def flat(self, chat: Chat, entry: Entry, label: str | None, note: str | None, fields: bytes) -> bytes:
         """Everything about a rollout. `fields`: what its author recorded, as a JSON object."""
         if self._layout.is_typed:
             fields = orjson.dumps(fields.decode())
+        record = entry.record
         head = _FlatHead(
-            self._run_names[facts.run], facts.task, facts.rollout, facts.agent, facts.model, float(facts.reward),
-            facts.is_truncated, facts.label, facts.note, chat.prompt_messages,
+            self._run_names[entry.run], record.task, record.rollout, agent_of(record), model_of(record),
+            float(record.reward), entry.is_truncated, label, note, chat.prompt_messages,
         )  # fmt: skip
         start = _ENCODE(head)[:-1]
         messages = (b',"messages":[', chat.prompt, b",", chat.completion, b'],"tools":', chat.tools)
