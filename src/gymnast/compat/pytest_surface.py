@@ -6,6 +6,7 @@ where another `nemo_gym` would win: `python -m pytest` in a checkout of NeMo Gym
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from gymnast.config.instances import SERVER_KINDS
 from gymnast.runtime.surface_import import import_surface
 
 _SHADOWED = pytest.StashKey[Path]()
+_RAY_HOOK = ("RAY_RUNTIME_ENV_HOOK", "gymnast.compat.nemo_gym.ray_node.add_worker_setup")
+"""Ray calls it where a test starts Ray, so that its workers import what the test does."""
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
@@ -23,6 +26,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         shadowed = import_surface()
         if _is_checkout(Path.cwd()):
             import nemo_gym  # noqa: F401, PLC0415 - makes the checkout importable
+
+            os.environ.setdefault(*_RAY_HOOK)
         if Path.cwd().parent.name in SERVER_KINDS:
             sys.path.append(str(Path.cwd()))  # `import app`, `import utils`
     except ImportError as error:
