@@ -23,7 +23,7 @@ _MAX_INT: Final = 2**63
 _REFUSED_ROW: Final = re.compile(
     "unknown task|more than a plain expression|images do not run here"
     "|missing: (?:instance_id|repo)|missing for mode|'eval' or 'repro-gen'"
-    "|'expected_answer'.*should be a valid string"
+    "|'expected_answer'.*should be a valid string|should be a finite number"
 )
 _LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
 _NAME: Final = re.compile(r"[^\W\d]")
@@ -216,7 +216,17 @@ def _labels_are_broken_up(
     )
 
 
+def _input_is_a_text(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """The original shows its judge an empty message for each character."""
+    values = [body.get("responses_create_params", {}).get("input") for _, body in request["steps"]]
+    return all(name.endswith("asked") for name in fields) and any(isinstance(value, str) for value in values)
+
+
 RULES: dict[tuple[str, str], Rule] = {
+    ("genrm_compare", "the judge sees an input that is a text"): _input_is_a_text,
+    ("multichallenge", "a row with a weight that is not finite is refused"): _row_is_refused,
     ("*", "labels of verdicts inside answers are broken up before a judge reads them"): _labels_are_broken_up,
     ("*", "a judge without a verdict is a failure"): _judge_failed,
     ("reasoning_gym", "a row with an unknown task, or with more than arithmetic, is refused"): _row_is_refused,
