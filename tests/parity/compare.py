@@ -224,7 +224,19 @@ def _input_is_a_text(
     return all(name.endswith("asked") for name in fields) and any(isinstance(value, str) for value in values)
 
 
+def _session_is_refused(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """The original does not look at the row before the verdict."""
+    paths = [path for path, _ in request["steps"]]
+    return all(
+        name.endswith(".status") and paths[int(name.split(".")[0])] == "/seed_session" and values == (200, 422)
+        for name, values in fields.items()
+    )
+
+
 RULES: dict[tuple[str, str], Rule] = {
+    ("*", "a session for a row that cannot be scored is refused"): _session_is_refused,
     ("genrm_compare", "the judge sees an input that is a text"): _input_is_a_text,
     ("multichallenge", "a row with a weight that is not finite is refused"): _row_is_refused,
     ("*", "labels of verdicts inside answers are broken up before a judge reads them"): _labels_are_broken_up,
