@@ -23,7 +23,7 @@ _MAX_INT: Final = 2**63
 _REFUSED_ROW: Final = re.compile(
     "unknown task|more than a plain expression|images do not run here"
     "|missing: (?:instance_id|repo)|missing for mode|'eval' or 'repro-gen'"
-    "|'expected_answer'.*should be a valid string"
+    "|'expected_answer'.*should be a valid string|should be a finite number"
 )
 _LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
 _NAME: Final = re.compile(r"[^\W\d]")
@@ -216,7 +216,29 @@ def _labels_are_broken_up(
     )
 
 
+def _input_is_a_text(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """The original shows its judge an empty message for each character."""
+    values = [body.get("responses_create_params", {}).get("input") for _, body in request["steps"]]
+    return all(name.endswith("asked") for name in fields) and any(isinstance(value, str) for value in values)
+
+
+def _session_is_refused(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """The original does not look at the row before the verdict."""
+    paths = [path for path, _ in request["steps"]]
+    return all(
+        name.endswith(".status") and paths[int(name.split(".")[0])] == "/seed_session" and values == (200, 422)
+        for name, values in fields.items()
+    )
+
+
 RULES: dict[tuple[str, str], Rule] = {
+    ("*", "a session for a row that cannot be scored is refused"): _session_is_refused,
+    ("genrm_compare", "the judge sees an input that is a text"): _input_is_a_text,
+    ("multichallenge", "a row with a weight that is not finite is refused"): _row_is_refused,
     ("*", "labels of verdicts inside answers are broken up before a judge reads them"): _labels_are_broken_up,
     ("*", "a judge without a verdict is a failure"): _judge_failed,
     ("reasoning_gym", "a row with an unknown task, or with more than arithmetic, is refused"): _row_is_refused,

@@ -309,7 +309,7 @@ def _make_comparison(
     roles = ("user", "assistant", "system", "developer", "tool")
     history = [{"role": roles[min(at, chance.randrange(9)) % 5], "content": chance.choice(texts)} for at in range(2)]
     chosen = [chance.choice(outputs) for _ in range(chance.choice((0, 1, 2, 3, 3, 4)))]
-    body = {"conversation_history": history, "response_objs": [response(*output) for output in chosen]}
+    body: dict[str, Any] = {"conversation_history": history, "response_objs": [response(*output) for output in chosen]}
     if chance.random() < 0.3:
         body["principle"] = chance.choice((None, "", *texts))
     changed = mutate_value(body, chance) if chance.random() < 0.2 else body

@@ -65,7 +65,7 @@ def test_requests_follow_from_seed_and_number(environment: str) -> None:
 
 def test_requests_vary_what_is_around_the_output_and_ask_for_metrics_of_runs() -> None:
     seeds = load_seeds("math_with_judge")
-    requests = [make_request("math_with_judge", seeds, 7, number) for number in range(600)]
+    requests = [make_request("math_with_judge", seeds, 7, number) for number in range(2_000)]
     bodies = [body for request in requests for path, body in request["steps"] if path == "/verify"]
     runs = [body for request in requests for path, body in request["steps"] if path == "/aggregate_metrics"]
     assert any("usage" in body["response"] for body in bodies)
