@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.builtin.resources_servers.mcqa.app import MCQATask
-from gymnast.doctor.examine import Target, examine
+from gymnast.doctor.examine import Target, examine, find_target
 from gymnast.doctor.read_logs import read_logs
 from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.registry import RULES
@@ -36,6 +36,15 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_in_utf_16_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "up.log"
+    lines = "service : starting\nModuleNotFoundError: No module named 'stock'\n"
+    log.write_bytes(lines.encode("utf-16"))
+    for target in (log, tmp_path):
+        (first, *_) = examine(find_target(target)).findings
+        assert first.id == "module_missing"
 
 
 def test_every_kind_of_failure_has_a_rule() -> None:

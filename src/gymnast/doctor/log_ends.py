@@ -114,7 +114,8 @@ def _breaks_off(lines: list[bytes]) -> bool:
 
 def has_newline(stream: BinaryIO) -> bool:
     """True if a file ends with a complete line."""
-    if not stream.seekable() or stream.seek(0, os.SEEK_END) == 0:
+    if not stream.seekable() or (size := stream.seek(0, os.SEEK_END)) == 0:
         return True
-    stream.seek(-1, os.SEEK_END)
-    return stream.read(1) == b"\n"
+    stream.seek(-min(2, size), os.SEEK_END)
+    last = stream.read(2)
+    return last.endswith(b"\n") or last == b"\n\0"  # in UTF-16

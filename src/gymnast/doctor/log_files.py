@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from pathlib import Path
@@ -22,6 +23,7 @@ _OTHER_LOG_NAME: Final = re.compile(
 """Names that logs have elsewhere: no suffix at all, those of schedulers, journals and redirected output."""
 _NOT_LOGS: Final = re.compile(r"(?i)\.(?:jsonl?|ya?ml|toml|py|md|sh|csv|lock|cfg|ini|html|pid|png|svg)$")
 _TEXT_BYTES: Final = 4096
+_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 _PROGRESS: Final = re.compile(rb"\d%|it/s|s/it")
@@ -46,7 +48,7 @@ def _is_text(path: Path) -> bool:
             head = stream.read(_TEXT_BYTES)
     except OSError:
         return False
-    return b"\n" in head and b"\0" not in head
+    return b"\n" in head and (b"\0" not in head or head.startswith(_UTF_16))
 
 
 def read_blocks(stream: BinaryIO) -> Iterator[bytes]:
@@ -69,12 +71,28 @@ def _last_state(line: bytes) -> bytes:
     return b" ".join((*(state for state in overwritten if state and not _PROGRESS.search(state)), last))
 
 
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """The bytes of a stream in UTF-8. PowerShell writes redirected output in UTF-16."""
+    chunk = stream.read(BLOCK_BYTES)
+    if not chunk.startswith(_UTF_16):
+        while chunk:
+            yield chunk
+            chunk = stream.read(BLOCK_BYTES)
+        return
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    while chunk:
+        if text := decoder.decode(chunk):
+            yield text.encode()
+        chunk = stream.read(BLOCK_BYTES)
+
+
 def _raw_blocks(stream: BinaryIO) -> Iterator[bytes]:
     """Blocks of complete lines; completes the last line."""
     rest = b""
-    chunk = stream.read(BLOCK_BYTES)
+    chunks = _chunks(stream)
+    chunk = next(chunks, b"")
     while chunk:
-        following = stream.read(BLOCK_BYTES)
+        following = next(chunks, b"")
         if not following and not chunk.endswith(b"\n"):
             chunk += b"\n"
         end = chunk.rfind(b"\n") + 1

@@ -65,7 +65,8 @@ _WON: Final = re.compile(
 """The verdict of a program about its whole work."""
 _SIDE_SERVICE: Final = re.compile(
     r"(?i)^\W*(?:wandb|mlflow|comet\w*|neptune|swanlab|tensorboard|telemetry|usage[ _]stats|sentry|opentelemetry)\b"
-    r"|\bexport\w* (?:of )?(?:spans?|traces?|metrics?|telemetry)\b|\b(?:otlp|langfuse|langsmith|posthog)\b"
+    r"|\bexport\w* (?:of )?(?:spans?|traces?|metrics?|telemetry)\b"
+    r"|\b(?:otlp|langfuse|langsmith|posthog|zipkin|jaeger)\b|/(?:api/v\d/spans|v1/traces)\b"
 )
 """What reports about the work to others: the work does not need it."""
 _PYTHON_WARNING: Final = re.compile(r"\.py:\d+: (?:Future|User|Deprecation)Warning: (?!resource_tracker)")
