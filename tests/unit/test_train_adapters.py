@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -65,6 +66,31 @@ def test_settings_that_are_unknown_or_missing_are_refused() -> None:
         read_settings({"environments": ["mcqa"], "concurency": 3})
     with pytest.raises(UserError, match="names no environment"):
         read_settings({})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("mask_truncated", "false", "must be true or false, got 'false'"),
+        ("masked_vote", "no", "must be true or false, got 'no'"),
+        ("stop_early", 0, "must be true or false, got 0"),
+        ("workers", -1, "workers must be a whole number of at least 0"),
+        ("max_failed_groups", "3", "max_failed_groups must be a whole number of at least 0"),
+        ("batch_timeout_s", None, "batch_timeout_s must be a number of seconds above 0"),
+        ("overrides", {"a": 1}, "'overrides' in section 'gymnast' must be a list of texts"),
+        ("environments", [3], "'environments' in section 'gymnast' must be a list of texts"),
+    ],
+)
+def test_settings_of_another_type_are_refused(name: str, value: Any, message: str) -> None:
+    """A text is true, and was taken for true whatever it said."""
+    with pytest.raises(UserError, match=re.escape(message)):
+        read_settings({"environments": ["mcqa"], name: value})
+
+
+def test_a_single_text_is_a_list_of_one() -> None:
+    """Its letters were taken for names."""
+    settings = read_settings({"environments": "mcqa", "overrides": "++a.b=1"})
+    assert (settings.environments, settings.overrides) == (("mcqa",), ("++a.b=1",))
 
 
 def test_a_conversation_is_known_by_its_tokens() -> None:

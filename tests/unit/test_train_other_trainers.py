@@ -375,3 +375,20 @@ def test_a_budget_of_failed_groups_ends_with_one_too_many_in_a_row() -> None:
     budget.take_failure(errors[5])
     assert budget.error is errors[4]
     assert budget.failed == 6
+
+
+@pytest.mark.parametrize("rows", [[], [None], [{}], [{"responses_create_params": {}}]], ids=repr)
+def test_prompts_are_written_of_tasks_only(rows: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"task 0 |no rows to write"):
+        write_prompts(tmp_path / "train.jsonl", rows, "skyrl")
+    assert not (tmp_path / "train.jsonl").exists()
+    with pytest.raises(UserError, match="no prompts for the trainer 'skyRL'"):
+        write_prompts(tmp_path / "train.jsonl", some_tasks(1), "skyRL")  # type: ignore[arg-type]
+
+
+async def test_a_generator_that_was_closed_says_so(tmp_path: Path) -> None:
+    generator = GymnastGenerator(opened(Simulated()), pad_id=0)
+    await generator.generate(skyrl_batch(tmp_path, 1, 1))
+    generator.close()
+    with pytest.raises(RuntimeError, match="gymnast-skyrl was closed"):
+        await generator.generate(skyrl_batch(tmp_path, 1, 1))

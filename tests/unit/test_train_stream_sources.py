@@ -508,6 +508,7 @@ def test_a_limit_is_a_count(limit: Any) -> None:
         ("a", (some_tasks(1), float("inf")), "must be above 0 and finite"),
         ("a", (some_tasks(1), "1"), "must be above 0 and finite"),
         ("a", some_tasks(1), "expected tasks and a weight for 'a'"),
+        ("a", some_tasks(2), "the weight of 'a' must be above 0 and finite"),
         ("a", (TaskMixture({"b": (some_tasks(1), 1.0)}), 1.0), "'a' is a mixture itself"),
         ("", (some_tasks(1), 1.0), "has no name"),
     ],

@@ -24,6 +24,10 @@ class BackgroundLoop:
         self._thread.start()
         self._entered: list[AbstractAsyncContextManager[Any]] = []
 
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
+
     def enter(self, resource: AbstractAsyncContextManager[T]) -> T:
         """Open a resource that stays open until `close`."""
         value = self.run(resource.__aenter__())
@@ -99,6 +103,8 @@ class BackgroundResource(Generic[R]):
 
     def _open(self, make: Callable[[], AbstractAsyncContextManager[R]]) -> tuple[BackgroundLoop, R]:
         with self._lock:
+            if self._background is not None and self._background.is_closed:
+                raise RuntimeError(f"{self._name} was closed: make a new one for more rollouts")
             self._background = self._background or BackgroundLoop(self._name)
             if self._resource is None:
                 self._resource = self._background.enter(make())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING
 
 from gymnast.errors import UserError
@@ -49,7 +50,7 @@ class BatchOptions:
             require_count(name, getattr(self, name), at_least=0)
         for name in ("row_timeout_s", "group_timeout_s", "batch_timeout_s", "give_up_after_s"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not value > 0:  # also false for NaN
+            if not isinstance(value, Real) or not float(value) > 0:  # also false for NaN
                 raise UserError(f"{name} must be a number of seconds above 0, got {value!r}")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import orjson
 
 from gymnast.errors import UserError
 from gymnast.store.atomic import atomic_output
+from gymnast.train.batch_request import require_row
 from gymnast.types.task import PARAMS, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -27,15 +28,26 @@ def write_prompts(path: Path, rows: Iterable[Mapping[str, Any]], trainer: Prompt
     """Write a JSONL file of prompts in the form that the trainer reads; returns their number.
 
     slime reads it with `--input-key prompt --metadata-key metadata --apply-chat-template`.
+    Raises UserError for rows that are no tasks, or none at all.
     """
+    if trainer not in get_args(PromptReader):
+        raise UserError(
+            f"no prompts for the trainer {trainer!r}", next=f"known are {', '.join(get_args(PromptReader))}"
+        )
     number = 0
     with atomic_output(path) as out:
         for index, row in enumerate(rows):
+            require_row(row, index)
+            params = row.get(PARAMS)
+            if not isinstance(params, dict) or "input" not in params:
+                raise UserError(f"task {index} has no {PARAMS} with an input", where=str(path))
             packed = {ROW: orjson.dumps({TASK_INDEX: index, **row}).decode()}
-            line: JsonObject = {"prompt": prompt_messages(row[PARAMS]["input"])}
+            line: JsonObject = {"prompt": prompt_messages(params["input"])}
             line |= {"env_class": "gymnast", **packed} if trainer == "skyrl" else {"metadata": packed}
             out.write(orjson.dumps(line) + b"\n")
             number += 1
+        if not number:
+            raise UserError("there are no rows to write", where=str(path), next="check the dataset")
     return number
 
 

@@ -217,10 +217,10 @@ class TaskMixture:
     def __init__(self, environments: Mapping[str, tuple[Iterable[Mapping[str, Any]] | TaskSource, float]]) -> None:
         given: Mapping[str, object] = environments
         for name, value in given.items():
-            if not isinstance(value, tuple) or len(value) != 2:
+            if not isinstance(value, (tuple, list)) or len(value) != 2:
                 raise UserError(f"expected tasks and a weight for '{name}', e.g. (tasks, 1.0)")
             tasks, weight = value
-            if not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
+            if not isinstance(weight, Real) or not 0 < float(weight) < math.inf:
                 raise UserError(f"the weight of '{name}' must be above 0 and finite, got {weight!r}")
             if isinstance(tasks, TaskMixture):
                 raise UserError(f"'{name}' is a mixture itself", next="name all environments in one mixture")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import UserError, suggest
 from gymnast.train.batch_progress import BatchOptions
+from gymnast.train.batch_request import require_count
 from gymnast.train.sample_reader import SampleOptions
 from gymnast.types.task import PARAMS
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 SECTION: Final = "gymnast"
 _MODEL: Final = "policy_model.responses_api_models.vllm_model"
 _BATCH_OPTIONS: Final = frozenset(option.name for option in fields(BatchOptions)) - {"sample"}
+_SWITCHES: Final = frozenset({"masked_vote", "mask_truncated", "stop_early"})
+_COUNTS: Final = frozenset({"workers", "max_failed_groups"})
+_LISTS: Final = frozenset({"environments", "config_paths", "overrides"})
 _TRAIN: Final = ("temperature", "top_p")
 
 
@@ -51,16 +55,29 @@ def read_settings(section: Mapping[str, Any] | None) -> VerlSettings:
     if unknown:
         hint = suggest(unknown[0], sorted(names | _BATCH_OPTIONS))
         raise UserError(f"unknown setting '{unknown[0]}' in section '{SECTION}'", where="verl's config", next=hint)
-    sample = SampleOptions(mask_truncated=bool(values.get("mask_truncated", False)))
+    for name in _SWITCHES & values.keys():
+        if not isinstance(values[name], bool):
+            raise UserError(f"'{name}' in section '{SECTION}' must be true or false, got {values[name]!r}")
+    for name in _COUNTS & values.keys():
+        require_count(name, values[name], at_least=0)
+    for name in _LISTS & values.keys():
+        values[name] = _texts(name, values[name])
+    sample = SampleOptions(mask_truncated=values.get("mask_truncated", False))
     batch = BatchOptions(**{name: values[name] for name in _BATCH_OPTIONS & values.keys()}, sample=sample)
-    own: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if name in names
-    }
+    own: dict[str, Any] = {name: value for name, value in values.items() if name in names}
     if not (own.get("environments") or own.get("config_paths")):
         raise UserError(
             f"the section '{SECTION}' names no environment", where="verl's config", next="gymnast.environments: [mcqa]"
         )
     return VerlSettings(**own, batch=batch)
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    """A list of texts; a single text is a list of one."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"'{name}' in section '{SECTION}' must be a list of texts, got {value!r}")
+    return tuple(texts)
 
 
 def model_overrides(settings: VerlSettings, model_path: str, rollout: Mapping[str, Any], key: str) -> list[str]:
