@@ -1,4 +1,4 @@
-"""What tracing costs the rollouts that are not sampled, counted in Python calls: times on a busy machine say nothing."""
+"""What tracing costs a rollout that is not sampled, in Python calls: times on a busy machine say nothing."""
 
 from __future__ import annotations
 
