@@ -15,6 +15,11 @@ _LAST_WORD: Final = re.compile(r"[^\s(\[\"'“‘]+$")
 _NEVER_LAST: Final = frozenset({"mr", "mrs", "ms", "dr", "prof", "st", "vs", "e.g", "i.e", "fig", "gen", "sen", "rev"})
 _SELDOM_LAST: Final = frozenset({"jr", "sr", "inc", "ltd", "co", "corp", "etc", "no", "al", "approx", "a.m", "p.m"})
 _DOTTED: Final = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]|[A-Z]")
+_JOINS: Final = re.compile(r"[;@#$%&*?!\"()\[\]{}<>“”‘’„«»]|[:,](?!\d)|--|\.{2,}")
+_CONTRACTED: Final = re.compile(r"(?<=[^'\s])('[sSmMdD]|'ll|'LL|'re|'RE|'ve|'VE|n't|N'T)(?=\.*(?:\s|$))")
+_TWO_WORDS: Final = re.compile(
+    r"(?i)\b(can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\s)|d(?='ye\b)|more(?='n\b))"
+)
 _EDGES: Final = ".,;:!?\"'()[]{}<>“”‘’…"
 
 
@@ -51,8 +56,12 @@ def _is_abbreviation(text: str, match: re.Match[str]) -> bool:
 
 
 def capital_words(text: str) -> int:
-    """Count words in capitals, of one letter or more, ignoring punctuation around them."""
-    return sum(1 for word in text.split() if word.strip(_EDGES).isupper())
+    """Count words in capitals, of one letter or more, ignoring punctuation around them.
+
+    As in the Penn Treebank, "I'm" is two words, and so is what a comma or another sign joins.
+    """
+    words = _TWO_WORDS.sub(r"\1 ", _CONTRACTED.sub(r" \1", _JOINS.sub(" ", text)))
+    return sum(1 for word in words.split() if word.strip(_EDGES).isupper())
 
 
 def starred_paragraphs(text: str) -> int | None:
