@@ -155,7 +155,7 @@ def test_a_ray_client_is_sent_no_functions_as_settings(ray: Any) -> None:
 def test_workers_of_ray_import_the_surface_and_modules_of_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They imported the checkout's own `nemo_gym`, and failed without the checkout: No module named 'resources_servers'."""
+    """They imported the checkout's own `nemo_gym`, or failed: No module named 'resources_servers'."""
     written(tmp_path, "graded", "")
     (tmp_path / "resources_servers/graded/comparing.py").write_text("EQUAL = 1\n")
     (tmp_path / "nemo_gym").mkdir()

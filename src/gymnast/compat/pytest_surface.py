@@ -6,12 +6,12 @@ where another `nemo_gym` would win: `python -m pytest` in a checkout of NeMo Gym
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from gymnast.config.environ import set_default
 from gymnast.config.instances import SERVER_KINDS
 from gymnast.runtime.surface_import import import_surface
 
@@ -27,7 +27,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         if _is_checkout(Path.cwd()):
             import nemo_gym  # noqa: F401, PLC0415 - makes the checkout importable
 
-            os.environ.setdefault(*_RAY_HOOK)
+            set_default(*_RAY_HOOK)
         if Path.cwd().parent.name in SERVER_KINDS:
             sys.path.append(str(Path.cwd()))  # `import app`, `import utils`
     except ImportError as error:

@@ -145,6 +145,11 @@ def child_environ(extra: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **exempt_loopback(os.environ), **extra}
 
 
+def set_default(name: str, value: str) -> None:
+    """Set a variable of this process for a library that reads it, unless it is set."""
+    os.environ.setdefault(name, value)
+
+
 def exempt_loopback(env: Mapping[str, str]) -> dict[str, str]:
     """NO_PROXY with the names of this machine added, if a proxy is set: clients of other libraries need it."""
     if not any(env.get(name) for name in _PROXY_VARIABLES):

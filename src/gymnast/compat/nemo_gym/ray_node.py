@@ -92,7 +92,7 @@ def add_worker_setup(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _worker_setup(paths: list[str]) -> Callable[[], None]:
-    """Nested, so that Ray sends its code: a node may have no Gymnast, and still run functions that need none of this."""
+    """Nested, so that Ray sends its code: a node without Gymnast still runs functions that do not need it."""
 
     def prepare_worker() -> None:
         import sys  # noqa: PLC0415 - it runs elsewhere
