@@ -105,16 +105,20 @@ def log_breaks_off(facts: Facts) -> Finding | None:
 
 
 def interrupted(facts: Facts) -> Finding | None:
-    """A log that ends with a traceback of the interrupt that stopped its program, without a word that it was done."""
+    """A log that ends with a traceback of the signal that stopped its program, without a word that it was done.
+
+    An interrupt without a message is a user's own Ctrl-C.
+    """
     if facts.run is not None or facts.servers or facts.job is not None or facts.live is not None:
         return None
     known = class_of("terminated")
     ends = {end.last.file: end for end in facts.logs.ends if end.last is not None and not end.is_done}
     for error in facts.logs.exceptions:
         end = ends.get(error.end.file)
-        if known is None or end is None or end.last is None or error.type != "KeyboardInterrupt":
+        if known is None or end is None or end.last is None:
             continue
-        if end.last.line == max(error.last_line, error.end.line):
+        is_signal = error.type == "KeyboardInterrupt" and error.message != ""
+        if is_signal and end.last.line == max(error.last_line, error.end.line):
             return Finding(
                 "terminated",
                 known.layer,
