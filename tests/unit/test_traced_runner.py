@@ -39,7 +39,7 @@ def _calls(runner: AttemptRunner, items: list[WorkItem]) -> int:
     sys.setprofile(listen)
     try:
         for item in items:
-            runner.attempt(item, 1.0)
+            _ = runner.attempt(item, 1.0)
     finally:
         sys.setprofile(before)
     return count
