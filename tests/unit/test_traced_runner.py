@@ -45,10 +45,10 @@ def _calls(runner: AttemptRunner, items: list[WorkItem]) -> int:
     return count
 
 
-def test_a_rollout_that_is_not_sampled_costs_three_calls_and_runs_as_without_tracing() -> None:
+def test_a_rollout_that_is_not_sampled_costs_two_calls_and_runs_as_without_tracing() -> None:
     plain = cast("AttemptRunner", _Runner())
     traced = Tracer(0.0, lambda _: None).wrap(plain, "run")
     items = [WorkItem(RolloutKey(number, 0), b"{}", "agent") for number in range(ROLLOUTS)]
-    assert _calls(cast("AttemptRunner", traced), items) - _calls(plain, items) == 3 * ROLLOUTS
+    assert _calls(cast("AttemptRunner", traced), items) - _calls(plain, items) == 2 * ROLLOUTS
     assert traced.attempt(items[0], 1.0) is cast("_Runner", plain).attempt_made
     assert all(item.progress.spans is None for item in items)

@@ -159,6 +159,7 @@ class MathWithJudge(Environment[MathTask, None]):
 
     async def _ask_judge(self, attempt: Attempt[MathTask, None], answer: str) -> tuple[float, list[JudgeEvaluation]]:
         judge, labels, task = self._judge, self._judge.labels, attempt.task
+
         def ask(first: str, second: str) -> str:
             texts = {"problem": task.question, "first": first, "second": second}
             return QUESTION.fill_quoting(judge.quoter, texts) if self._is_strict else QUESTION.fill(**texts)
