@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -49,6 +50,17 @@ def script(values: dict[str, Any], *overrides: str) -> str:
     return text
 
 
+def run_script(text: str, folder: Path, **programs: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with these programs of bash in front of the real ones."""
+    for name, source in programs.items():
+        program = folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/bash\n{source}\n")
+        program.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    return subprocess.run(["bash"], input=text, text=True, capture_output=True, check=False, env=environ, cwd=folder)
+
+
 def test_a_script_starts_the_services_waits_for_them_and_runs_the_benchmark(values: dict[str, Any]) -> None:
     lines = script(values).splitlines()
     assert lines[0] == "#!/bin/bash"
@@ -71,18 +83,29 @@ def test_texts_with_quotes_reach_the_commands_as_they_are(values: dict[str, Any]
     values["driver"]["env"] = {"WORD": odd}
     del values["driver"]["policy_model"], values["services"]["policy-1"]
     text = script(values)
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "srun").write_text('#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n')
-    (folder / "gym").write_text('#!/bin/bash\nprintf "%s\\n" "$WORD" "$@"\n')
-    for file in folder.iterdir():
-        file.chmod(0o755)
-    environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash"], input=text, text=True, capture_output=True, check=True, env=environ)
+    skip_options = 'while [[ $1 == --* ]]; do shift; done\nexec "$@"'
+    done = run_script(text, tmp_path, srun=skip_options, gym='printf "%s\\n" "$WORD" "$@"')
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         odd, "eval", "prepare", f"+name={quote_override(odd)}",
         odd, "eval", "run", "+output_jsonl_fpath=artifacts/rollouts.jsonl", f"+name={quote_override(odd)}",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("timeout_s", [1, 60])
+def test_a_service_may_have_any_name(values: dict[str, Any], tmp_path: Path, timeout_s: int) -> None:
+    """Names that differ only in signs have variables of their own, and a name is no command."""
+    odd = "1 b$(touch odd)"
+    ray = {"type": "ray", "container": "ray"}
+    check = {"path": "/", "port": 9, "timeout_seconds": timeout_s}
+    values["services"] = {"1-b": ray, "1_b": ray, odd: {**ray, "health_check": check}}
+    del values["driver"]["policy_model"]
+    text = script(values)
+    assert len(set(re.findall(r"^\w+_PID=", text, re.MULTILINE))) == 3
+    done = run_script(text, tmp_path, srun="exit 1", curl="exit 7")
+    assert done.returncode == 1
+    assert f"ERROR: {odd} " in done.stderr
+    assert not (tmp_path / "odd").exists()
 
 
 @pytest.mark.parametrize(

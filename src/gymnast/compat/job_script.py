@@ -25,13 +25,13 @@ for _i in $(seq 1 {tries}); do
         break
     fi
     if ! kill -0 "${var}_PID" 2> /dev/null; then
-        echo "ERROR: {name} ended while it was starting; see logs/{name}.log" >&2
+        echo {ended} >&2
         exit 1
     fi
     sleep {poll}
 done
 if [ "${var}_READY" -eq 0 ]; then
-    echo "ERROR: {name} was not ready within {timeout} s; see logs/{name}.log" >&2
+    echo {late} >&2
     exit 1
 fi
 """
@@ -99,14 +99,16 @@ def _wait(name: str, check: HealthCheck) -> str:
         name=name,
         var=_variable(name),
         url=shlex.quote(f"http://localhost:{check.port}{check.path}"),
-        tries=check.timeout_seconds // _POLL_S,
-        timeout=check.timeout_seconds,
+        tries=max(1, check.timeout_seconds // _POLL_S),
+        ended=shlex.quote(f"ERROR: {name} ended while it was starting; see logs/{name}.log"),
+        late=shlex.quote(f"ERROR: {name} was not ready within {check.timeout_seconds} s; see logs/{name}.log"),
         poll=_POLL_S,
     )
 
 
 def _variable(name: str) -> str:
-    return re.sub(r"[^A-Z0-9]", "_", name.upper())
+    """What variables of a service begin with: another name for each service, even for `a-b` and `a_b`."""
+    return "SERVICE_" + re.sub(r"[^A-Za-z0-9]", lambda match: f"_{ord(match[0]):x}_", name)
 
 
 def _drive(job: JobFile, benchmark: BenchmarkRun) -> str:
