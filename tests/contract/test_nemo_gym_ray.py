@@ -165,10 +165,11 @@ def test_workers_of_ray_import_the_surface_and_modules_of_the_checkout(
     monkeypatch.chdir(tmp_path)
     assert add_worker_setup({"env_vars": {"A": "b"}})["env_vars"] == {"A": "b"}
     assert add_worker_setup({"worker_process_setup_hook": "mine"}) == {"worker_process_setup_hook": "mine"}
+    paths = [path for path in _checkout_paths() if path.startswith(str(tmp_path))]  # not those of other tests
     worker = f"""
 import json, sys
 from gymnast.compat.nemo_gym.ray_node import _worker_setup
-_worker_setup({_checkout_paths()!r})()
+_worker_setup({paths!r})()
 sys.path.insert(0, {str(tmp_path)!r})  # the driver's folder, as Ray does after the setup
 import nemo_gym, comparing, resources_servers.graded.comparing
 print(json.dumps([nemo_gym.__file__, comparing.EQUAL]))
