@@ -92,8 +92,7 @@ def test_validation_is_logged_under_verls_names(v1: Loop, classic: Loop) -> None
             assert f"val-core/{agent}/reward/mean@1" in names
 
 
-@pytest.mark.loops
-@pytest.mark.parametrize("kind", ["v1", "classic"])
+@pytest.mark.parametrize("kind", ["v1", pytest.param("classic", marks=pytest.mark.loops)])
 def test_a_resumed_run_takes_the_tasks_that_are_left(kind: str, request: pytest.FixtureRequest) -> None:
     loop: Loop = request.getfixturevalue(kind)
     loop.run("resumed", *FROM_THE_SECOND_STEP)
@@ -110,8 +109,14 @@ def test_a_resumed_asynchronous_run_loses_no_task(asynchronous: Loop) -> None:
     assert set(both.values()) == {GENERATIONS}, "no task twice"
 
 
-@pytest.mark.loops
-@pytest.mark.parametrize("changes", [{}, CLASSIC, ASYNC], ids=["v1", "classic", "asynchronous"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="v1"),
+        pytest.param(CLASSIC, id="classic", marks=pytest.mark.loops),
+        pytest.param(ASYNC, id="asynchronous", marks=pytest.mark.loops),
+    ],
+)
 def test_a_server_that_dies_in_the_second_step_ends_the_training_with_the_reason(
     changes: dict[str, Any], tmp_path: Path
 ) -> None:
