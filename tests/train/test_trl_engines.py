@@ -1,5 +1,5 @@
-"""TRL's trainer on an HTTP engine that speaks vLLM's API, for five steps: a server of its own that is told of each
-step's weights.
+"""TRL's trainer on an HTTP engine that speaks vLLM's API, for five steps: as a server of its own that is told of each
+step's weights, and in the trainer's process on the very weights that are trained.
 
 The engine is that of the recipe for one GPU (recipes/torch_engine.py); with vLLM only the line that loads weights
 differs.
@@ -13,21 +13,25 @@ import math
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from gymnast import Collector
+from gymnast.runtime.listener import Listener
+from gymnast.runtime.ports import bind_socket
 from gymnast.train import VllmWeights
 from gymnast.train.trl_rollouts import TrlRollouts
 from gymnast.wire.http_client import HttpClient, parse_target
 from tests.helpers.train_tasks import ENVIRONMENTS, shop_tasks, sum_tasks
-from tests.train.test_torch_engine import ROOT
+from tests.train.test_torch_engine import ROOT, recipe
 from tests.train.test_trl import Recorded, Watched, alternating, arguments, assert_exact
 
 STEPS = 5
@@ -37,7 +41,7 @@ Update = Callable[[Any, int], None]
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[tuple[str, Update]]:
+def server(model: LlamaForCausalLM, folder: Path) -> Iterator[tuple[str, Update]]:
     """An engine in a process of its own: weights go there through a folder, between pause and resume."""
     script = ROOT / "recipes" / "torch_engine.py"
     command = [sys.executable, str(script), "--model", str(folder), "--device", "cpu", "--context", "1024"]
@@ -64,6 +68,41 @@ def server(folder: Path) -> Iterator[tuple[str, Update]]:
             process.terminate()
 
 
+@contextmanager
+def colocated(model: LlamaForCausalLM, folder: Path) -> Iterator[tuple[str, Update]]:
+    """An engine that samples from the tensors that the trainer changes: only the label has to follow.
+
+    Its model has modules of its own: the trainer turns off the cache of its.
+    """
+    twin = LlamaForCausalLM.from_pretrained(folder, dtype="float32").eval()
+    twin.load_state_dict(model.state_dict(), assign=True)
+    engine = recipe.Engine(twin, slots=32, context=1024)
+    ready, stop, urls = threading.Event(), asyncio.Event(), []
+
+    async def serve() -> None:
+        listening = bind_socket("127.0.0.1", 0, what="engine", hint="")
+        async with Listener(recipe.Api(engine, "policy"), listening) as listener:
+            urls.append(f"{listener.url}/v1")
+            ready.set()
+            await stop.wait()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    thread.start()
+    assert ready.wait(300)
+
+    def update(_: Any, step: int) -> None:
+        engine.version = f"step-{step}"
+
+    try:
+        yield urls[0], update
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(300)
+        loop.close()
+        engine.stop()
+
+
 class Compared(Recorded):
     """Compares the logprobs of sampling with those that the trainer's weights give the same tokens."""
 
@@ -80,11 +119,12 @@ class Compared(Recorded):
         return found
 
 
-def test_five_steps_on_an_http_engine(tmp_path: Path, policy_folder: Path) -> None:
+@pytest.mark.parametrize("engine", [server, colocated])
+def test_five_steps_on_an_http_engine(engine: Any, tmp_path: Path, policy_folder: Path) -> None:
     folder = Path(shutil.copytree(policy_folder, tmp_path / "policy"))
     model = LlamaForCausalLM.from_pretrained(policy_folder, dtype="float32")
     steps: list[int] = []
-    with server(folder) as (url, update):
+    with engine(model, folder) as (url, update):
         tokens = [f"{_MODEL}.return_token_id_information=true", f"{_MODEL}.tokenizer={policy_folder}"]
         collector = Collector(
             environments=ENVIRONMENTS, model_type="vllm_model", model="policy", model_url=url, overrides=tokens
