@@ -16,6 +16,7 @@ from gymnast.kit import judge as judge_module
 from gymnast.kit.judge import Judge, JudgedSettings
 from gymnast.kit.judge_prompt import Labels, Template, load_template, majority, truncate_start
 from gymnast.kit.quoting import QUOTE_NOTICE, Quoter
+from gymnast.types.responses import message_text
 from gymnast.types.usage import ModelUsage, UsageCounter, decode_usage, encode_usage
 from gymnast.wire.calls import Scope
 from gymnast.wire.http_client import HttpClient
@@ -321,3 +322,9 @@ def test_usage_of_several_processes_adds_up() -> None:
     assert usage.judge == ModelUsage(calls=1, input_tokens=10)
     assert (usage.calls, usage.as_json()["judge"]["calls"]) == (4, 1)
     assert "judge" not in ModelUsage(calls=1).as_json()
+
+
+@pytest.mark.parametrize("content", [5, True, {"text": "a"}, [5, {"text": 1}, None]])
+def test_a_message_of_an_odd_form_has_no_text(content: Any) -> None:
+    """A judge whose endpoint sent such a message ended the verifier with a TypeError."""
+    assert message_text({"type": "message", "content": content}) == ""

@@ -111,7 +111,8 @@ def message_text(item: JsonObject) -> str:
     content = item.get("content")
     if isinstance(content, str):
         return content
-    return "".join([part["text"] for part in content or () if isinstance(part.get("text"), str)])
+    parts = content if isinstance(content, list) else ()  # a server may send anything
+    return "".join([part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)])
 
 
 def reasoning_texts(item: JsonObject) -> list[str]:
