@@ -198,7 +198,7 @@ VERDICTS: Final = {
     "works": "worked as expected; NeMo Gym's outcome was not compared",
     "differs": "another outcome, on purpose",
     "fails": "works with NeMo Gym and not with Gymnast",
-    "needs": "not tried, because it needs something that was not at hand",
+    "needs": "not run: it needs something that was not at hand, or its turn has not come",
     "upstream": "does not work with NeMo Gym either",
 }
 

@@ -273,6 +273,19 @@ def test_only_nemo_gyms_rules_pass_over_a_judges_message_without_a_type() -> Non
     assert answer_for_judge({"output": [message, {"type": "message", **message}]}, untyped="") == TIE
 
 
+@pytest.mark.parametrize(("scoring", "shown"), [("nemo_gym", NO_ANSWER), ("strict", "bb")])
+async def test_a_batch_is_compared_without_messages_that_do_not_name_their_type(scoring: str, shown: str) -> None:
+    message = {key: value for key, value in said("bb").items() if key != "type"}
+    judge = ScriptedJudge('{"score_1": 4, "score_2": 2, "ranking": 2}')
+    async with judged(GenRMCompare, settings(scoring=scoring), judge) as subject:
+        request = {
+            "conversation_history": [{"role": "user", "content": "Which river?"}],
+            "response_objs": [response(said("a")), response(message)],
+        }
+        assert (await subject.calls.call("env", "/compare", request)).status == 200
+    assert {text for call in judge.asked for text in call.params["metadata"].values()} == {"a", shown}
+
+
 def test_scores_that_are_hard_to_find_do_not_take_for_ever() -> None:
     defaults = Scores(3.0, 3.0, 3.5)
     for text in ("{" * 200_000, '{"' * 100_000, "```json" * 50_000, "```json" + " " * 200_000, "{" * 99_999 + "}"):

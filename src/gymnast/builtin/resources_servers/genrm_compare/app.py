@@ -34,7 +34,7 @@ from .cohort import Cohort, Comparison, Member
 from .judging import GenRMJudge, JudgedPair, Prompt
 from .scores import Scores
 from .settings import GenRMCompareSettings
-from .texts import history, history_as_nemo_gym
+from .texts import history, history_as_nemo_gym, without_untyped
 
 _RECHECK_S: Final = 5.0
 """How often a rollout whose time is up looks whether its cohort, full by then, has lost a member."""
@@ -251,8 +251,11 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
             raise InvalidBody(error_detail(error)) from error
         if len(body.response_objs) < 2:
             return {"rewards": [self.settings.default_score], "comparison_results": None, "metrics": None}
-        members = [Member(response) for response in body.response_objs]
-        settings, prompt = self.settings, Prompt(body.conversation_history, body.principle)
+        settings, responses = self.settings, body.response_objs
+        if settings.scoring != "strict":
+            responses = list(map(without_untyped, responses))
+        members = [Member(response) for response in responses]
+        prompt = Prompt(body.conversation_history, body.principle)
         cohort = Cohort(prompt, len(members), (), settings.comparison_strategy, settings.num_judges_per_comparison)
         for member in members:
             cohort.join(member)
@@ -264,7 +267,7 @@ class GenRMCompare(Environment[GenRMCompareTask, None]):
             judged[key] = result
         scores = {key: result.scores for key, result in judged.items()}
         return {
-            "rewards": self._rewards(judged, body.response_objs),
+            "rewards": self._rewards(judged, responses),
             "comparison_results": [result.model_dump() for result in _results(scores)],
             "metrics": metrics_of(scores),
         }

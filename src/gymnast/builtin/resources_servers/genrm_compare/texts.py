@@ -27,6 +27,14 @@ def answer_for_judge(response: Any, *, untyped: str = "message") -> str:
     return answer if answer.strip() else NO_ANSWER
 
 
+def without_untyped(response: Any) -> Any:
+    """A response as NeMo Gym's `/compare` reads it, which passes over items that do not name their type."""
+    output = response.get("output") if isinstance(response, dict) else None
+    if not isinstance(output, list):
+        return response
+    return {**response, "output": [item for item in output if not isinstance(item, dict) or "type" in item]}
+
+
 def reasoning_of(response: Any) -> str:
     """The summaries of all reasoning."""
     return "".join(
