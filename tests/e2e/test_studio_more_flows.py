@@ -235,6 +235,24 @@ def test_labels_have_keys(studio: Studio, folder: Path) -> None:
     expect(label).to_have_attribute("aria-pressed", "false")
 
 
+def test_a_note_typed_while_a_label_is_saved_is_kept(studio: Studio) -> None:
+    """The reply to the label arrives after the first letters of the note, and must not take them away."""
+    waiting: list[Any] = []
+    studio.go("rollout", run="b", task=2, rollout=1)
+    studio.page.route(
+        "**/api/annotations",
+        lambda route: waiting.append(route) if route.request.method == "POST" else route.fallback(),
+    )
+    studio.page.keyboard.press("1")
+    studio.at("textarea").press_sequentially("seen")
+    assert len(waiting) == 1
+    waiting[0].continue_()
+    expect(studio.at(".labels button", has_text="good")).to_have_attribute("aria-pressed", "true")
+    expect(studio.at("textarea")).to_have_value("seen")
+    expect(studio.at("button", has_text="Save note")).to_be_enabled()
+    studio.page.unroute_all()
+
+
 @pytest.mark.parametrize(
     ("page", "params"),
     [

@@ -56,10 +56,11 @@ export function createAnnotation({ run, task, rollout, session, signal, title, c
   }
 
   async function store(change) {
+    const sent = note.value;
     try {
       const answer = await api.annotate({ run, task, rollout, label: state.label, note: state.note, ...change });
-      note.value = answer.annotation.note ?? "";
-      state.note = note.value;
+      state.note = answer.annotation.note ?? "";
+      if (note.value === sent) note.value = state.note; // else more was typed meanwhile
       apply(answer.annotation);
     } catch (error) {
       refill(saved, make("span", { class: "bad" }, `Not saved: ${error.message}`));
