@@ -24,6 +24,7 @@ from gymnast.config import compose, read_environ
 from gymnast.runtime.listener import Listener, loop_factory
 from gymnast.runtime.ports import bind_socket
 from gymnast.types.failure import FailureDetail, FailureKind, Stage
+from tests.contract.nemo_gym_policy import policy
 from tests.helpers.drifting_engine import DriftingEngine
 
 AGENT = "example_multi_step_simple_agent"
@@ -58,8 +59,8 @@ NAMED = (
 
 @pytest.mark.parametrize("path", NAMED, ids=lambda path: Path(path).stem)
 def test_a_config_file_of_its_recipes_loads(path: str) -> None:
-    policy = {"policy_base_url": ["http://h/v1"], "policy_api_key": "dummy_key", "policy_model_name": "m"}
-    config = compose(read_environ(), config_paths=[TRAINING, path], values={**policy, "genrm_model_name": "g"})
+    values = {"policy_base_url": ["http://h/v1"], "policy_api_key": "dummy_key", "policy_model_name": "m"}
+    config = compose(read_environ(), config_paths=[TRAINING, path], values={**values, "genrm_model_name": "g"})
     config.require_valid()
     block = config.instances["policy_model"].block
     assert (block["return_token_id_information"], block["uses_reasoning_parser"]) == (True, True)
@@ -211,6 +212,78 @@ def test_a_failed_row_has_a_status(kind: FailureKind, status: int | None, expect
     """Its actor maps a status to an outage (5xx, 408, 429) or to bad data; a failure without one is bad data."""
     error = RolloutFailedError(FailureDetail(kind, Stage.MODEL, "message", status=status))
     assert error.status == expected
+
+
+FLAGGING = """
+from nemo_gym.base_resources_server import BaseVerifyRequest, BaseVerifyResponse, SimpleResourcesServer
+from pydantic import ConfigDict
+
+
+class Row(BaseVerifyRequest):
+    verdict: dict
+
+
+class Verdict(BaseVerifyResponse):
+    model_config = ConfigDict(extra="allow")
+
+
+class Flagging(SimpleResourcesServer):
+    async def verify(self, body: Row) -> Verdict:
+        return Verdict(**body.model_dump(exclude={"verdict"}), reward=1.0, **body.verdict)
+"""
+
+
+async def test_masks_are_where_it_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It drops a sample from the loss by `instance_config` only: rows masked at the top level were trained on."""
+    home = tmp_path / "resources_servers" / "flagging"
+    home.mkdir(parents=True)
+    (home / "app.py").write_text(FLAGGING)
+    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", str(tmp_path))
+    references = {
+        "resources_server": {"type": "resources_servers", "name": "flagging"},
+        "model_server": {"type": "responses_api_models", "name": "policy_model"},
+    }
+    port = find_open_port()
+    initial = {
+        **policy(["hello"]),
+        "flagging": {"resources_servers": {"flagging": {"entrypoint": "app.py", "domain": "other"}}},
+        "agent": {"responses_api_agents": {"simple_agent": {"entrypoint": "app.py", **references}}},
+        HEAD_SERVER_KEY_NAME: {"host": "127.0.0.1", "port": port},
+    }
+    verdicts: list[dict[str, Any]] = [
+        {},
+        {"mask_sample": True},
+        {"mask_sample": True, "instance_config": {"name": "django-1"}},
+        {"instance_config": {"mask_sample": True}},
+        {"instance_config": {"name": "django-2"}},
+    ]
+    rows = [
+        {
+            "responses_create_params": {"input": "x"},
+            "verdict": verdict,
+            "agent_ref": {"name": "agent"},
+            "_rowidx": index,
+        }
+        for index, verdict in enumerate(verdicts)
+    ]
+    helper = RunHelper()
+    helper.start(GlobalConfigDictParserConfig(initial_global_config_dict=DictConfig(initial), skip_load_from_cli=True))
+    try:
+        head = BaseServerConfig(host="127.0.0.1", port=port)
+        found = {
+            row["_rowidx"]: result
+            for row, result in [await task for task in RolloutCollectionHelper().run_examples(rows, head)]
+        }
+    finally:
+        helper.shutdown()
+    assert [found[index].get("instance_config") for index in range(5)] == [
+        None,
+        {"mask_sample": True},
+        {"name": "django-1", "mask_sample": True},
+        {"mask_sample": True},
+        {"name": "django-2"},
+    ]
+    assert [found[index].get("mask_sample", False) for index in range(5)] == [False, True, True, False, False]
 
 
 def test_the_names_and_arguments_that_it_uses() -> None:

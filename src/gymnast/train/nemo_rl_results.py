@@ -16,7 +16,7 @@ import torch
 from gymnast.train.metrics import batch_metrics
 from gymnast.train.sequences import mask_forked, mean_of, require_no_media
 from gymnast.types.items import ROUTED_EXPERTS, TRAINING_FIELDS
-from gymnast.types.task import AGENT_REF
+from gymnast.types.task import AGENT_REF, INSTANCE, MASK
 from gymnast.types.tokens import LEDGER, TOKEN_CALL
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 ROW_INDEX: Final = "_rowidx"
-MASK: Final = "mask_sample"
-INSTANCE: Final = "instance_config"
 COMPONENTS: Final = "reward_components"
 
 

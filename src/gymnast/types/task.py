@@ -23,6 +23,8 @@ FAILURE_TERMINAL: Final = "_ng_failure_terminal"
 NO_PERSIST: Final = "_ng_no_persist"
 MASK: Final = "mask_sample"
 """True on records that must not be trained on."""
+INSTANCE: Final = "instance_config"
+"""An object of a record, in which NeMo RL looks for `mask_sample`."""
 ALTERED: Final = "gymnast_altered_values"
 """The values of a record that JSON cannot hold, and what became of them."""
 NOT_ATTEMPTS: Final = ("_ng_omitted_rollout", "_ng_unrouted_run_error")

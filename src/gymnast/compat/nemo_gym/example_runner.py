@@ -1,7 +1,7 @@
 """Runs a trainer's rows through the agents of a serve: one awaitable per row, in the order of completion.
 
 Attempts are those of the engine: they have a deadline, transient failures are retried, and a row that fails permanently
-raises with its failure record. A failure never becomes a result.
+raises with its failure record. A failure never becomes a result. Masked results are marked where NeMo RL looks, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gymnast.rollouts.attempt import Failed, attempt, make_failure_object
 from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
 from gymnast.runtime.remote import read_head, remote_calls
 from gymnast.types.failure import kind_named
-from gymnast.types.task import agent_name_of, key_of
+from gymnast.types.task import INSTANCE, MASK, agent_name_of, key_of
 from gymnast.wire.http_client import HttpClient, raise_fd_limit
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ class ExampleRunner:
         while True:
             outcome = await attempt(connection.calls, line, attempts, self.timeout_s, tokens=connection.tokens)
             if not isinstance(outcome, Failed):
-                result: dict[str, Any] = orjson.loads(outcome.line)
-                return result
+                return _with_mask(orjson.loads(outcome.line))
             attempts += 1
             if self.retry.is_final(outcome.detail, attempts):
                 raise RolloutFailedError(outcome.detail, _record(row, outcome, attempts))
@@ -118,6 +117,14 @@ class _Connection:
         self.left -= 1
         if self.left == 0:
             await self.client.__aexit__(None, None, None)
+
+
+def _with_mask(result: dict[str, Any]) -> dict[str, Any]:
+    """The result. NeMo RL reads `mask_sample` from `instance_config` only, where NeMo Gym's own agents write it."""
+    if result.get(MASK) is True:
+        instance = result.get(INSTANCE)
+        result[INSTANCE] = {**(instance if isinstance(instance, dict) else {}), MASK: True}
+    return result
 
 
 def _record(row: dict[str, Any], failed: Failed, attempts: int) -> JsonObject:
