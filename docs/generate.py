@@ -262,7 +262,7 @@ def _comparison_table() -> list[str]:
         "",
         "Known to differ: the error of a pattern that cannot be read in a search of workplace_assistant. There it is a",
         "text of another library, RE2, which only the model reads. Of the last two seeds, seven replies are still",
-        "different: six where two of the above meet, a follow-up that is no text and is never reached, a program that",
+        "different: six where two of the above meet, a follow-up that is not text and is never reached, a program that",
         "never ends (no test has a result there), or how a library prints an object; and an integral with an accent",
         "next to a Greek constant, which gets 0 here and 1 there. The one of ruler is fixed, and was not scored again.",
         "",
