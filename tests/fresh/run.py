@@ -1,16 +1,18 @@
 """What a newcomer does: a clone, `make demo`, `make test`, the README's commands, a wheel. Run by `make test-fresh`.
 
-    python3 tests/fresh/run.py [--keep] [--steps demo,test,readme,wheel]
+    python3 tests/fresh/run.py [--keep] [--steps demo,test,readme,wheel] [--flaky FILE]
 
 It clones the last commit of this checkout into a scratch folder (its path has a space and an accent) and works there as
 an unprivileged user with an empty home folder and, on the path, only python3, make, git and the basic tools of a shell.
 Nothing of this checkout's environment is used; only settings of pip and of proxies are passed on. It uses nothing but
-Python's standard library, because it runs before anything is installed.
+Python's standard library, because it runs before anything is installed. With --flaky, failed tests run once more, and
+those that pass then are added to that file.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pwd
 import re
@@ -164,10 +166,24 @@ def wheel_script(clone: Path, venv: Path) -> str:
     return "\n".join([*lines, readme_script(activate)])
 
 
+def repeat_failed_tests(user: Newcomer, clone: Path, flaky: Path) -> int:
+    """Run once more what failed. Names of tests that pass now are added to `flaky`. Returns the exit code."""
+    try:
+        failed = list(json.loads((clone / ".pytest_cache/v/cache/lastfailed").read_text()))
+    except (OSError, ValueError):
+        return 1  # it ended before any test did: a second try would hide that
+    code = user.run(["make", "test", "PYTEST_OPTIONS=--last-failed"], clone) if failed else 1
+    if code == 0:
+        with flaky.open("a") as lines:
+            lines.writelines(f"{name}\n" for name in failed)
+    return code
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="leave the scratch folder")
     parser.add_argument("--steps", default="demo,test,readme,wheel", help="which of these to run (default: all)")
+    parser.add_argument("--flaky", type=Path, help="run failed tests once more, and list here those that pass then")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="gymnast fresh é "))
     clone, elsewhere, failed = folder / "gymnast", folder / "elsewhere", []
@@ -188,6 +204,9 @@ def main() -> int:
             command, cwd = commands[step]
             print(f"== {step}: {' '.join(command)[:40]!r}", flush=True)
             code = user.run(command, cwd)
+            if code and step == "test" and options.flaky:
+                print("== test: once more, what failed", flush=True)
+                code = repeat_failed_tests(user, clone, options.flaky)
             left = user.leftovers() if "make" in command else []  # the README starts servers in the background
             user.end_leftovers()
             print(f"== {step}: exit code {code}, {time.monotonic() - started:.0f} s", flush=True)
