@@ -10,7 +10,7 @@ import pytest
 
 from gymnast.compat.gym_entry import run_gym
 from gymnast.compat.ng import run_words, run_work
-from gymnast.data.model_registry import ModelRegistry, RegistryFile
+from gymnast.data.model_registry import ModelRegistry, RegistryFile, may_have_token
 from gymnast.errors import NotFoundError, UserError
 from tests.helpers.registry_server import TOKEN, LocalRegistry, serve_registry
 
@@ -103,6 +103,23 @@ def test_a_download_that_leads_to_another_server_takes_no_token_along(registry: 
             client(registry).download(FILE, Path("back.jsonl"))
         assert [(method, path) for method, path, _ in store.seen] == [("GET", "/bucket/train.jsonl")]
         assert store.seen[0][2] is None
+
+
+@pytest.mark.parametrize(
+    ("address", "has_token"),
+    [
+        ("http://git.example/files/1", True),
+        ("http://git.example:80/files/1", True),
+        ("https://git.example/files/1", True),
+        ("http://git.example:9000/files/1", False),
+        ("https://git.example:9000/files/1", False),
+        ("ftp://git.example/files/1", False),
+        ("http://git.example.org/files/1", False),
+    ],
+)
+def test_the_token_is_for_one_server_and_not_for_others_on_its_host(address: str, has_token: bool) -> None:  # noqa: FBT001
+    assert may_have_token(address, "http://git.example/api") is has_token
+    assert may_have_token("http://git.example/api", "https://git.example/api") is False
 
 
 @pytest.mark.parametrize(

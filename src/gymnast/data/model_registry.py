@@ -32,6 +32,7 @@ _POLL_S: Final = 3.0
 _BLOCK_BYTES: Final = 1 << 20
 _PATH_SAFE: Final = "/:@!$&'()*+,;=~-._"
 _PROXIED: Final = "mlflow-artifacts:"
+_PORTS: Final = {"http": 80, "https": 443}
 _TOKEN_STATUS: Final = frozenset({401, 403})
 _CREDENTIALS: Final = "set mlflow_tracking_uri and mlflow_tracking_token in env.yaml"
 
@@ -177,7 +178,7 @@ class ModelRegistry:
         timeout_s: float = _TIMEOUT_S,
     ) -> Iterator[IO[bytes]]:
         request = urllib.request.Request(address, body, dict(headers or {}), method=method)  # noqa: S310 - http(s) only
-        if _may_have_token(address, self.url):
+        if may_have_token(address, self.url):
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")
         where = address.partition("?")[0]
         try:
@@ -200,15 +201,17 @@ class _SameOrigin(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if request is not None and _may_have_token(newurl, req.full_url) and req.has_header("Authorization"):
+        if request is not None and may_have_token(newurl, req.full_url) and req.has_header("Authorization"):
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         return request
 
 
-def _may_have_token(address: str, of: str) -> bool:
-    """Whether an address is on the server that the token is for, and no less protected."""
+def may_have_token(address: str, of: str) -> bool:
+    """Whether an address is on the server that the token is for, or the same host's HTTPS."""
     target, origin = urlsplit(address), urlsplit(of)
-    return target.hostname == origin.hostname and target.scheme in {origin.scheme, "https"}
+    places = {(origin.scheme, origin.port or _PORTS[origin.scheme]), ("https", _PORTS["https"])}
+    port = target.port or _PORTS.get(target.scheme)
+    return target.hostname == origin.hostname and (target.scheme, port) in places
 
 
 def _quote(path: str) -> str:

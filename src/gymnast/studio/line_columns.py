@@ -209,9 +209,9 @@ class _Records:
             "failure": self._kinds(),
         }
         for name in _SAMPLING:
-            columns, given = list(map(attrgetter(name), self._params)), self._answer_field(name)
-            is_asked = columns.count(None) < len(columns)
-            texts[name] = as_texts(list(map(first_known, columns, given)) if is_asked else given, MAX_TEXT)
+            params, reported = list(map(attrgetter(name), self._params)), self._answer_field(name)
+            has_params = params.count(None) < len(params)
+            texts[name] = as_texts(list(map(first_known, params, reported)) if has_params else reported, MAX_TEXT)
         return texts
 
     def _truncations(self, details: list[Any]) -> list[str | None]:

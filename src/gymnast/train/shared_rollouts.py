@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from gymnast.train.batch_request import ReportsOutages
@@ -46,10 +46,11 @@ class SharedRollouts:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
+                if not turn.cancelled():
                     self._release(places)
                 else:
-                    self._waiting.remove((places, turn))
+                    with suppress(ValueError):  # passed over already
+                        self._waiting.remove((places, turn))
                     self._admit()
                 raise
         else:
@@ -66,5 +67,6 @@ class SharedRollouts:
     def _admit(self) -> None:
         while self._waiting and self._waiting[0][0] <= self._free:
             places, turn = self._waiting.popleft()
-            self._free -= places
-            turn.set_result(None)
+            if not turn.cancelled():  # else its caller has given up, and is about to notice
+                self._free -= places
+                turn.set_result(None)
