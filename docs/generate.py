@@ -63,42 +63,6 @@ def failures_page() -> str:
     return "\n".join([*lines, ""])
 
 
-COMMANDS = (
-    (),
-    ("collect",),
-    ("submit",),
-    ("cancel",),
-    ("logs",),
-    ("serve",),
-    ("reverify",),
-    ("report",),
-    ("profile",),
-    ("compare",),
-    ("status",),
-    ("doctor",),
-    ("bundle",),
-    ("demo",),
-    ("check", "env"),
-    ("check", "tools"),
-    ("check", "rows"),
-    ("check", "endpoint"),
-    ("env", "list"),
-    ("env", "new"),
-    ("completion",),
-    ("gym",),
-    ("config",),
-    ("config", "show"),
-    ("config", "explain"),
-    ("config", "validate"),
-    ("data",),
-    ("data", "convert"),
-    ("data", "prepare"),
-    ("data", "render"),
-    ("data", "validate"),
-    ("data", "download"),
-)
-
-
 @cache
 def help_of(command: tuple[str, ...]) -> str:
     """What the command itself prints, not what is stored."""
@@ -119,11 +83,11 @@ def help_file() -> str:
 
 
 def commands_page() -> str:
-    """docs/commands.md from the commands' own help."""
+    """docs/commands.md: the help of every command."""
     lines = ["# Commands", "", "What `--help` says. Generated; edit the commands.", ""]
-    for command in COMMANDS:
-        text = "\n".join(help_lines(80)) if not command else help_of(command)
-        lines += [f"## {' '.join(('gymnast', *command))}", "", "```", text, "```", ""]
+    for name in completion_table():
+        text = help_of(tuple(name.split())) if name else "\n".join(help_lines(80))
+        lines += [f"## {f'gymnast {name}'.strip()}", "", "```", text, "```", ""]
     lines += [
         "## ng_* commands",
         "",
