@@ -16,7 +16,10 @@ from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.registry import RULES
 from gymnast.doctor.signatures import SIGNATURES
 from gymnast.train.causes import cause_of
-from gymnast.types.failure import KINDS, FailureKind, Layer
+from gymnast.types.events import InstanceDied
+from gymnast.types.failure import KINDS, FailureDetail, FailureKind, Layer, Stage
+from gymnast.types.job import JobState
+from gymnast.wire.endpoint_errors.causes import Cause
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "gymnast"
@@ -56,6 +59,27 @@ def produced_kinds(tree: ast.Module) -> Iterator[str]:
 def test_every_kind_is_produced_somewhere() -> None:
     produced = {name for _, tree in trees() for name in produced_kinds(tree)}
     assert {kind.name for kind in FailureKind} - produced == set()
+
+
+def test_kinds_are_named_by_the_enum() -> None:
+    """A literal could name a kind that does not exist. Words that mean something else as well are left out."""
+    others = (
+        {rule.id for rule in RULES} | SIGNATURES.keys() | {*JobState, *Cause} | {InstanceDied.__struct_config__.tag}
+    )
+    kinds = {kind.value for kind in FailureKind if "_" in kind.value} - others
+    assert len(kinds) > 30
+    literal = [
+        f"{path}:{node.lineno} {node.value}"
+        for path, tree in trees(*(path.name for path in SOURCE.iterdir()))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in kinds
+    ]
+    assert not literal
+
+
+def test_a_kind_that_does_not_exist_is_not_written() -> None:
+    detail = FailureDetail("no_such_kind", Stage.AGENT, "from a plugin")  # type: ignore[arg-type]
+    assert detail.kind is FailureKind.UNKNOWN
 
 
 def test_the_table_of_kind_rules_names_known_kinds_only() -> None:

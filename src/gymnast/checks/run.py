@@ -39,6 +39,7 @@ from gymnast.rollouts.servers import reachable_instances
 from gymnast.runtime.probe import endpoint_urls
 from gymnast.store.lines import numbered_lines
 from gymnast.store.paths import RunPaths
+from gymnast.types.failure import FailureKind
 from gymnast.types.task import PARAMS, agent_name_of
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ async def _check_rollout(
 def _add_failure(paths: RunPaths, result: RunCheckResult, explain: Explain) -> None:
     """Report why the rollout has no reward."""
     explanation = explain(paths)
-    if "rollout_timeout" in paths.failures.read_text():
+    if FailureKind.ROLLOUT_TIMEOUT.value in paths.failures.read_text():
         result.add("rollout", "warn", f"the longest row took more than {_ROLLOUT_TIMEOUT_S:.0f} s")
     elif explanation is not None:
         result.add("rollout", "fail", explanation.reason, explanation.action)

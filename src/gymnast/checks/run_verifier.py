@@ -12,7 +12,7 @@ from gymnast.checks.environment import configured_target, open_subject
 from gymnast.checks.verifier_answers import probe_subject
 from gymnast.checks.verifier_probe import ProbeResult
 from gymnast.errors import GymnastError
-from gymnast.types.failure import bounded, message_of
+from gymnast.types.failure import FailureKind, bounded, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,7 @@ def _add_judge(judges: list[str], probe: ProbeResult, result: RunCheckResult) ->
 
 
 def _is_temporary(judge_error: str) -> bool:
-    words = ("rate_limit", "overloaded", "model_timeout", "loading", "429", "503")
+    words = ("rate_limit", "overloaded", FailureKind.MODEL_TIMEOUT.value, "loading", "429", "503")
     return any(word in judge_error for word in words)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MAX_EXAMPLES: Final = 5
 _MAX_BODIES: Final = 50
 _NEMO_GYM_KINDS: Final = {
-    "judge_failed": FailureKind.JUDGE_FAILED,
+    FailureKind.JUDGE_FAILED.value: FailureKind.JUDGE_FAILED,
     "remote_agent_error": FailureKind.AGENT_REPORTED,
     "kill_shaped": FailureKind.WORKER_DIED,
     "timeout_exceeded": FailureKind.ROLLOUT_TIMEOUT,

@@ -27,7 +27,7 @@ from gymnast.train.background_loop import BackgroundLoop
 from gymnast.train.causes import fewer_rollouts
 from gymnast.train.prompt_files import prompt_messages, text_of
 from gymnast.train.samples import RolloutFailure
-from gymnast.types.failure import Stage
+from gymnast.types.failure import FailureKind, Stage
 from gymnast.types.responses import make_response
 from gymnast.types.task import PARAMS, ROLLOUT_ID, TASK_INDEX, RolloutKey
 from gymnast.wire.calls import Scope
@@ -168,7 +168,8 @@ class TrlEnvironments:
             except CallError as error:
                 failure = RolloutFailure(error.detail.kind.value, error.detail.message)
             except (KeyError, TypeError, ValueError):
-                failure = RolloutFailure("verifier_bad_reply", f"{self._environment} answered /verify without a reward")
+                problem = f"{self._environment} answered /verify without a reward"
+                failure = RolloutFailure(FailureKind.VERIFIER_BAD_REPLY.value, problem)
         return None, failure
 
     async def _expect(self, path: str, body: Any, scope: Scope, stage: Stage) -> Any:
