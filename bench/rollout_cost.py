@@ -21,11 +21,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from running import OUR_CORE, policy
+
+if TYPE_CHECKING:
+    from gymnast.types.events import RunFinished
 
 HERE = Path(__file__).parent
 CONCURRENCIES = (64, 256, 1024)
@@ -118,13 +121,22 @@ def served(head_url: str, pid: int, workload: Workload, tasks: Path, rollouts: i
     import uvloop
 
     from gymnast.rollouts.observer import RunObserver
-    from gymnast.rollouts.run import collect_through_serve
+    from gymnast.rollouts.run import collect_with
+    from gymnast.rollouts.servers import connect_servers
+    from gymnast.runtime.find_head import Head
 
     clock = _Clock()
     before = _cpu_of(pid)
     with tempfile.TemporaryDirectory() as folder:
-        options = _options(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency)
-        finished = uvloop.run(collect_through_serve(options, head_url, None, RunObserver(clock.listen)))
+        options = replace(
+            _options(tasks, Path(folder) / "x.jsonl", workload, rollouts, concurrency), serve=Head(head_url)
+        )
+
+        async def collect() -> RunFinished:
+            async with connect_servers(options) as servers:
+                return await collect_with(servers, options, RunObserver(clock.listen))
+
+        finished = uvloop.run(collect())
     assert finished.scored == rollouts, finished
     return Measured(rollouts, clock.cpu_s + _cpu_of(pid) - before)
 

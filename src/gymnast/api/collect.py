@@ -15,7 +15,7 @@ from gymnast.rollouts.options import run_options
 from gymnast.rollouts.record import Record
 from gymnast.rollouts.record_stream import RecordStream
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS, DEFAULT_GIVE_UP_AFTER_S, DEFAULT_ROLLOUT_TIMEOUT_S
-from gymnast.rollouts.run import collect_run, collect_through_serve
+from gymnast.rollouts.run import collect_run
 from gymnast.runtime.find_head import find_head
 from gymnast.runtime.unsandboxed import without_sandbox
 from gymnast.store.keys import key_of_line
@@ -160,6 +160,7 @@ async def collect(
         overwrite=overwrite,
         aggregate=aggregate,
         preflight=preflight,
+        serve=find_head(head, config, environ) if head is not None else None,
     )
     stream, earlier = RecordStream(), _EarlierRecords(on_event)
     view = NotebookView.open() if progress else None
@@ -169,11 +170,7 @@ async def collect(
         observer = RunObserver(earlier.listen, say, telemetry.watch_too(watch), stream.put, telemetry.tracer)
         observer.warn(config.warnings)
         observer.note(config.notes)
-        if head is None:
-            work = collect_run(options, config, environ, observer)
-        else:
-            work = collect_through_serve(options, *find_head(head, config, environ), observer)
-        run = asyncio.create_task(work)
+        run = asyncio.create_task(collect_run(options, config, environ, observer))
         try:
             if resume:
                 futures: list[asyncio.Future[Any]] = [run, earlier.ready]

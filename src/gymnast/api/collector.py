@@ -29,7 +29,7 @@ from gymnast.rollouts.row_lines import RowLines
 from gymnast.rollouts.run_engine import run_engine
 from gymnast.rollouts.run_store import MemoryRunStore
 from gymnast.rollouts.servers import connect_servers, start_servers
-from gymnast.runtime.find_head import parse_head_url
+from gymnast.runtime.find_head import Head, parse_head_url
 from gymnast.runtime.logs import log_folder
 from gymnast.tracking.telemetry import report_run
 from gymnast.types.events import InstanceDied
@@ -212,9 +212,8 @@ class Collector:
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def _connect(self, head_url: str) -> Servers:
-        return await self._stack.enter_async_context(
-            connect_servers(parse_head_url(head_url), self._token, RunOptions())
-        )
+        options = RunOptions(serve=Head(parse_head_url(head_url), self._token))
+        return await self._stack.enter_async_context(connect_servers(options))
 
     async def _start(self) -> Servers:
         environ = read_environ()

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from gymnast.cli import options as shared
-from gymnast.store.paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from gymnast.cli.matrix import Cell
-    from gymnast.cli.progress import Progress
-    from gymnast.cli.signals import Interrupts
+    from gymnast.cli.matrix import Cell, CellResult
     from gymnast.config import Config
-    from gymnast.rollouts.engine import Engine
     from gymnast.rollouts.exit_status import Allowance
-    from gymnast.rollouts.observer import RunObserver
     from gymnast.rollouts.options import RunOptions
-    from gymnast.rollouts.snapshot import Snapshot
-    from gymnast.tracking.telemetry import Telemetry
-    from gymnast.types.events import Event, RunFinished
-
-Result = TypeVar("Result")
 
 Input = Annotated[str | None, typer.Option("--input", "-i", help="Tasks: JSONL, JSON, CSV, Parquet, or a folder.")]
 Split = Annotated[
@@ -179,40 +166,29 @@ def command(
     suffix, and one table.
     """
     arguments = dict(locals())
+    from gymnast.cli.live_run import LiveRun
     from gymnast.cli.matrix import make_cells
     from gymnast.rollouts.exit_status import parse_allowance
     from gymnast.tracking.telemetry import open_telemetry
 
     allowance = parse_allowance(max_failed)
-    through_serve = via_serve or head is not None
     cells = make_cells(agent, model)
     if len(cells) > 1:
-        if through_serve:
+        if via_serve or head is not None:
             raise typer.BadParameter("several agents or models need servers of their own: leave out --no-serve, --head")
         return collect_matrix(cells, arguments, allowance)
     options, config = load_run(arguments)
     with open_telemetry(track, trace, trace_sample, shared.say) as telemetry:
-        return collect(
-            options,
-            config,
-            allowance,
-            through_serve=through_serve,
-            head=head,
-            as_json=as_json,
-            metrics_port=metrics_port,
-            telemetry=telemetry,
-        )
+        live = LiveRun(as_json=as_json, metrics_port=metrics_port, telemetry=telemetry)
+        return live.report(live.collect(options, config), allowance)
 
 
 def collect_matrix(cells: Sequence[Cell], arguments: Mapping[str, Any], allowance: Allowance) -> int:
     """Collect one run per cell and print their table. Returns the exit code."""
+    from gymnast.cli.live_run import LiveRun
     from gymnast.cli.main import INTERRUPTED
-    from gymnast.cli.matrix import ROLLOUTS, CellResult, make_result, run_matrix
-    from gymnast.cli.signals import Interrupts
-    from gymnast.config import read_environ
+    from gymnast.cli.matrix import ROLLOUTS, make_result, run_matrix
     from gymnast.errors import UserError
-    from gymnast.rollouts.exit_status import explain_missing
-    from gymnast.rollouts.run import collect_run
     from gymnast.tracking.telemetry import open_telemetry
 
     if arguments["output"] is None:
@@ -234,38 +210,21 @@ def collect_matrix(cells: Sequence[Cell], arguments: Mapping[str, Any], allowanc
         run = loaded[cell]
         if isinstance(run, UserError):
             raise run
-        options, config = run
-        interrupts, environ = Interrupts(), read_environ()
         with open_telemetry(arguments["track"], arguments["trace"], arguments["trace_sample"], shared.say) as telemetry:
-            finished = run_with_live_view(
-                lambda observer: collect_run(options, config, environ, observer),
-                interrupts,
-                as_json=False,
-                metrics_port=arguments["metrics_port"],
-                telemetry=telemetry,
-            )
-            if telemetry is not None:
-                telemetry.finished = finished
-        for line in explain_missing(finished):
-            shared.say(line)
-        code = code_of(finished, interrupts, allowance)
-        return INTERRUPTED if interrupts.count else code, [make_result(cell, finished, code)]
+            live = LiveRun(metrics_port=arguments["metrics_port"], telemetry=telemetry)
+            finished = live.collect(*run)
+        code = live.report_missing(finished, allowance)
+        return INTERRUPTED if live.is_interrupted else code, [make_result(cell, finished, code)]
 
     return run_matrix(cells, folder, run_cell, as_json=arguments["as_json"])
 
 
-def code_of(finished: RunFinished, interrupts: Interrupts, allowance: Allowance) -> int:
-    """The exit code of a run that ended."""
-    from gymnast.cli.main import INTERRUPTED
-    from gymnast.rollouts.exit_status import exit_code
-
-    return INTERRUPTED if interrupts.count and finished.owed else exit_code(finished, allowance)
-
-
 def load_run(given: Mapping[str, Any]) -> tuple[RunOptions, Config]:
     """The run and the configuration that the parameters of `command` mean, by name."""
+    from gymnast.config import read_environ
     from gymnast.config.known_keys import RUN_KEYS
     from gymnast.rollouts.options import check_truncated_policy, run_options
+    from gymnast.runtime.find_head import find_head
 
     through_serve = given["via_serve"] or given["head"] is not None
     config = shared.load(
@@ -278,130 +237,13 @@ def load_run(given: Mapping[str, Any]) -> tuple[RunOptions, Config]:
     options = run_options(
         config,
         **{name: given[name] for name in _RUN_OPTIONS},
+        serve=find_head(given["head"], config, read_environ()) if through_serve else None,
         truncated=check_truncated_policy(given["truncated"]),
         on_change=on_change(resume=given["resume"], fork=given["fork"], extend=given["extend"], force=given["force"]),
         aggregate=not given["no_aggregate"],
         preflight=not given["no_preflight"],
     )
     return options, config
-
-
-def collect(
-    options: RunOptions,
-    config: Config,
-    allowance: Allowance,
-    *,
-    through_serve: bool = False,
-    head: str | None = None,
-    as_json: bool = False,
-    metrics_port: int | None = None,
-    telemetry: Telemetry | None = None,
-) -> int:
-    """Collect, show progress, print the result. Returns the exit code."""
-    from gymnast.config import read_environ
-    from gymnast.rollouts.run import collect_run, collect_through_serve
-    from gymnast.runtime.find_head import find_head
-
-    environ = read_environ()
-
-    def work(observer: RunObserver) -> Coroutine[Any, Any, RunFinished]:
-        if through_serve:
-            return collect_through_serve(options, *find_head(head, config, environ), observer)
-        return collect_run(options, config, environ, observer)
-
-    return run_and_report(work, allowance, as_json=as_json, metrics_port=metrics_port, telemetry=telemetry)
-
-
-def run_and_report(
-    work: Callable[[RunObserver], Coroutine[Any, Any, RunFinished]],
-    allowance: Allowance,
-    *,
-    as_json: bool,
-    metrics_port: int | None = None,
-    telemetry: Telemetry | None = None,
-) -> int:
-    """Run an engine with the live view and signal handling, and print the summary. Returns the exit code."""
-    from gymnast.cli.signals import Interrupts
-
-    interrupts = Interrupts()
-    finished = run_with_live_view(work, interrupts, as_json=as_json, metrics_port=metrics_port, telemetry=telemetry)
-    if telemetry is not None:
-        telemetry.finished = finished
-    if not as_json:
-        show(finished)
-    return code_of(finished, interrupts, allowance)
-
-
-def run_with_live_view(
-    work: Callable[[RunObserver], Coroutine[Any, Any, Result]],
-    interrupts: Interrupts,
-    *,
-    as_json: bool,
-    metrics_port: int | None = None,
-    telemetry: Telemetry | None = None,
-) -> Result:
-    """Run an engine with the live view and signal handling."""
-    import asyncio
-
-    from gymnast.cli.progress import Progress
-    from gymnast.rollouts.observer import RunObserver
-    from gymnast.runtime.listener import loop_factory
-
-    progress = Progress()
-    listen = _json_listener(progress) if as_json else progress
-
-    def watch(engine: Engine, take_snapshot: Callable[[], Snapshot]) -> ExitStack:
-        stack = _watch(engine, take_snapshot, interrupts, metrics_port)
-        if telemetry is not None:
-            stack.enter_context(telemetry.watch(engine))
-        return stack
-
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        tracer = telemetry.tracer if telemetry is not None else None
-        result = runner.run(work(RunObserver(listen, shared.say, watch, tracer=tracer)))
-    interrupts.ignore_further()
-    return result
-
-
-def show(finished: RunFinished) -> None:
-    """Print the summary of the run, where its files are, and what to do about failures."""
-    from gymnast.cli.progress import describe_invocation, format_usage, print_summary
-    from gymnast.rollouts.exit_status import explain_missing
-
-    print_summary(finished.agents)
-    invocation = describe_invocation(finished)
-    if invocation is not None:
-        print(f"now       {invocation}")
-    paths = RunPaths(Path(finished.output))
-    print(f"rollouts  {paths.output}  ({finished.scored} of {finished.requested}, {finished.state})")
-    print(f"inputs    {paths.materialized_inputs}")
-    if finished.attempts > finished.scored:
-        print(f"failures  {paths.failures}")
-    if finished.spent.calls:
-        print(f"models    {format_usage(finished.spent)}")
-    print(f"view      gymnast view {shlex.quote(str(paths.output))}")
-    for line in explain_missing(finished):
-        print(line, file=sys.stderr)
-    if finished.longest_lag_s > 0.5:
-        shared.say(
-            f"note: an environment blocked the event loop for up to {finished.longest_lag_s:.1f} s; move it out with "
-            "--workers or runs_in: child"
-        )
-
-
-def _watch(
-    engine: Engine, take_snapshot: Callable[[], Snapshot], interrupts: Interrupts, metrics_port: int | None
-) -> ExitStack:
-    from gymnast.cli.live_view import live_view
-
-    stack = ExitStack()
-    stack.enter_context(interrupts.control(engine))
-    stack.enter_context(live_view(take_snapshot))
-    if metrics_port is not None:
-        from gymnast.cli.metrics import metrics_endpoint
-
-        stack.enter_context(metrics_endpoint(metrics_port, take_snapshot))
-    return stack
 
 
 def on_change(*, resume: bool, fork: bool, extend: bool, force: bool) -> Any:
@@ -412,17 +254,3 @@ def on_change(*, resume: bool, fork: bool, extend: bool, force: bool) -> Any:
     if chosen and not resume:
         raise typer.BadParameter(f"--{chosen[0]} needs --resume")
     return chosen[0] if chosen else "refuse"
-
-
-def _json_listener(progress: Progress) -> Callable[[Event], None]:
-    """Print events to standard output as JSON lines; nothing else goes there."""
-    import msgspec
-
-    encoder = msgspec.json.Encoder()
-
-    def listen(event: Event) -> None:
-        progress(event)
-        sys.stdout.write(encoder.encode(event).decode() + "\n")
-        sys.stdout.flush()
-
-    return listen

@@ -37,7 +37,7 @@ def command(
 
     Four environments of six levels, from sums to multi-turn tool use. Every rollout has a token ledger.
     """
-    from gymnast.cli.collect import collect
+    from gymnast.cli.live_run import LiveRun
     from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.options import run_options
 
@@ -52,7 +52,8 @@ def command(
     options = run_options(
         config, source=tasks, output=rollouts, num_repeats=num_repeats, concurrency=_CONCURRENCY, overwrite=True
     )
-    code = collect(options, config, Allowance())
+    live = LiveRun()
+    code = live.report(live.collect(options, config), Allowance())
     if code == 0:
         _show(rollouts, tasks, [generator.name for generator in generators])
     return code

@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     from gymnast.config import Config
     from gymnast.config.roots import Roots
     from gymnast.profile.intervals import Estimate
-    from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.options import RunOptions
-    from gymnast.tracking.telemetry import Telemetry
     from gymnast.types.events import RunFinished
 
 Names = Annotated[
@@ -229,6 +227,7 @@ def _run_plans(
 ) -> tuple[int, list[tuple[Evaluation, RunFinished]]]:
     """Run each plan with the parameters of `command`. Returns the worst exit code and the results."""
     from gymnast.benchmarks.evaluation import evaluate
+    from gymnast.cli.live_run import LiveRun
     from gymnast.rollouts.exit_status import parse_allowance
     from gymnast.rollouts.options import check_truncated_policy
     from gymnast.tracking.telemetry import open_telemetry
@@ -253,9 +252,9 @@ def _run_plans(
             **{name: given[name] for name in _RUN_OPTIONS},
         )
         with open_telemetry(given["track"], given["trace"], given["trace_sample"], shared.say) as telemetry:
-            finished, code = _collect(
-                options, config, parse_allowance(given["max_failed"]), given["metrics_port"], telemetry
-            )
+            live = LiveRun(metrics_port=given["metrics_port"], telemetry=telemetry)
+            finished = live.collect(options, config)
+            code = live.report_missing(finished, parse_allowance(given["max_failed"]))
         evaluation = evaluate(
             plan,
             Path(finished.output),
@@ -415,36 +414,6 @@ def _run_options(
     output = output_dir / plan.name / "rollouts.jsonl"
     options = run_options(config, source=tasks, output=output, num_repeats=repeats, **chosen, **more)
     return replace(options, source_origin=msgspec.to_builtins(data) if data is not None else None)
-
-
-def _collect(
-    options: RunOptions,
-    config: Config,
-    allowance: Allowance,
-    metrics_port: int | None,
-    telemetry: Telemetry | None,
-) -> tuple[RunFinished, int]:
-    """Collect with the live view; messages go to standard error. Returns how it ended and the exit code."""
-    from gymnast.cli.collect import code_of, run_with_live_view
-    from gymnast.cli.signals import Interrupts
-    from gymnast.config import read_environ
-    from gymnast.rollouts.exit_status import explain_missing
-    from gymnast.rollouts.run import collect_run
-
-    interrupts = Interrupts()
-    environ = read_environ()
-    finished = run_with_live_view(
-        lambda observer: collect_run(options, config, environ, observer),
-        interrupts,
-        as_json=False,
-        metrics_port=metrics_port,
-        telemetry=telemetry,
-    )
-    if telemetry is not None:
-        telemetry.finished = finished
-    for line in explain_missing(finished):
-        shared.say(line)
-    return finished, code_of(finished, interrupts, allowance)
 
 
 # --- printing --------------------------------------------------------------------------------------------------------

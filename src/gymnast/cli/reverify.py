@@ -62,7 +62,7 @@ def command(
     Starts the configured environments, verifies the stored responses and stops the environments. The original run is
     never changed, unless --append adds the scores that its judge failed to give.
     """
-    from gymnast.cli.collect import run_and_report
+    from gymnast.cli.live_run import LiveRun
     from gymnast.config import read_environ
     from gymnast.rollouts.engine import EngineOptions
     from gymnast.rollouts.exit_status import parse_allowance
@@ -100,11 +100,9 @@ def command(
         existing="resume" if resume else "overwrite" if overwrite else "refuse",
         aggregate=not no_aggregate,
     )
-    return run_and_report(
-        lambda observer: reverify(source, options, config, read_environ(), observer),
-        parse_allowance(max_failed),
-        as_json=as_json,
-    )
+    allowance, environ = parse_allowance(max_failed), read_environ()
+    live = LiveRun(as_json=as_json)
+    return live.report(live.run(lambda observer: reverify(source, options, config, environ, observer)), allowance)
 
 
 def _split_arguments(run: str | None, overrides: list[str], rollouts: str | None) -> tuple[Path, list[str]]:

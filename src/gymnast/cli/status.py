@@ -10,7 +10,10 @@ import typer
 from gymnast.cli import options as shared
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gymnast.config import Config
+    from gymnast.runtime.find_head import Head
     from gymnast.runtime.remote import InstanceHealth, RemoteHead
 
 
@@ -60,7 +63,7 @@ def run(head: str | None, config: Config | None, *, as_json: bool) -> int:
     return 0 if health and healthy == len(health) else 1
 
 
-async def read_health(heads: list[tuple[str, str | None]]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:
+async def read_health(heads: Sequence[Head]) -> list[tuple[RemoteHead, list[InstanceHealth]]]:
     """The head servers at these addresses, with the health of their instances."""
     from gymnast.runtime.remote import check_health, read_head
     from gymnast.wire.http_client import HttpClient

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymnast.cli import options as shared
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from gymnast.chunks.worker import WorkerResult
     from gymnast.chunks.worker_spec import WorkerSpec
-    from gymnast.rollouts.observer import RunObserver
 
 
 def command(
@@ -51,7 +47,7 @@ def command(
     from gymnast.chunks.worker import WorkerExit, run_worker
     from gymnast.chunks.worker_context import compose_config, open_worker_context
     from gymnast.chunks.worker_spec import read_worker_spec
-    from gymnast.cli.collect import run_with_live_view
+    from gymnast.cli.live_run import LiveRun
     from gymnast.cli.signals import Interrupts
     from gymnast.config import read_environ
     from gymnast.config.environ import job_id
@@ -72,9 +68,6 @@ def command(
     config = read_patiently(lambda: compose_config(spec, environ))
     context = read_patiently(lambda: open_worker_context(paths, spec, worker=worker, job=job or job_id()))
 
-    def start(observer: RunObserver) -> Coroutine[Any, Any, WorkerResult]:
-        return run_worker(context, config, environ, observer)
-
     drain_signals = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     telemetry_options = context.options.telemetry
     with open_telemetry(
@@ -85,9 +78,8 @@ def command(
         worker=context.holder.worker,
     ) as telemetry:
         interrupts = Interrupts(drain_signals, context.options.grace_s)
-        result = run_with_live_view(start, interrupts, as_json=as_json, telemetry=telemetry)
-        if telemetry is not None:
-            telemetry.finished = result.finished
+        live = LiveRun(as_json=as_json, telemetry=telemetry, interrupts=interrupts)
+        result = live.run(lambda observer: run_worker(context, config, environ, observer))
     if result.end is not WorkerExit.NOTHING_LEFT and result.finished.note:
         shared.say(f"{result.end}: {result.finished.note}")
     shared.say(f"worker {context.holder.worker}: {result.finished.scored} scored, {result.end}")

@@ -75,7 +75,7 @@ def eval_run(arguments: NgArguments) -> int:
 
 
 def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
-    from gymnast.cli.collect import collect
+    from gymnast.cli.live_run import LiveRun
     from gymnast.cli.options import say
     from gymnast.compat.ng_trackers import read_trackers
     from gymnast.config import read_environ
@@ -85,11 +85,12 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
     from gymnast.rollouts.skills import skills_ref
     from gymnast.rollouts.tool_modes import offer_row_tools
     from gymnast.runtime.cell import read_token_form
+    from gymnast.runtime.find_head import find_head
     from gymnast.tracking.telemetry import open_telemetry
     from gymnast.types.telemetry import DEFAULT_TRACE_SAMPLE
 
     config = offer_row_tools(config)
-    fields = Fields(config)
+    fields, environ = Fields(config), read_environ()
     skills = fields.mapping("skills").get("path")
     options = run_options(
         config,
@@ -104,7 +105,7 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         prompt_config=fields.optional("prompt_config"),
         skills=skills_ref(config.roots.require(skills, "skills.path"), skills) if skills else None,
         concurrency=fields.positive("num_samples_in_parallel"),
-        max_attempts=read_environ().max_attempts,
+        max_attempts=environ.max_attempts,
         max_cost=fields.amount("max_cost"),
         max_tokens=fields.positive("max_tokens"),
         truncated=check_truncated_policy(fields.optional("truncated") or "score"),
@@ -114,16 +115,11 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         preflight=not fields.flag("no_preflight"),
         token_form=read_token_form(config, "items"),  # as readers of NeMo Gym's records expect
         read_fields=False,
+        serve=find_head(None, config, environ) if through_serve else None,
     )
     with open_telemetry(read_trackers(fields), None, DEFAULT_TRACE_SAMPLE, say) as telemetry:
-        return collect(
-            options,
-            config,
-            Allowance(),
-            through_serve=through_serve,
-            as_json=fields.flag("json"),
-            telemetry=telemetry,
-        )
+        live = LiveRun(as_json=fields.flag("json"), telemetry=telemetry)
+        return live.report(live.collect(options, config), Allowance())
 
 
 def reward_profile(arguments: NgArguments) -> int:
@@ -141,18 +137,16 @@ def reward_profile(arguments: NgArguments) -> int:
 
 def reverify(arguments: NgArguments) -> int:
     """`gym eval reverify`: score stored rollouts again, without inference."""
-    from gymnast.cli.collect import run_and_report
+    from gymnast.cli.live_run import LiveRun
     from gymnast.config import read_environ
     from gymnast.rollouts.exit_status import Allowance
     from gymnast.rollouts.reverify import reverify as score_again
 
     config = arguments.config(stub_policy=True).require_valid()
     source, options = _reverify_options(config, Fields(config))
-    return run_and_report(
-        lambda observer: score_again(source, options, config, read_environ(), observer),
-        Allowance(),
-        as_json=Fields(config).flag("json"),
-    )
+    live = LiveRun(as_json=Fields(config).flag("json"))
+    finished = live.run(lambda observer: score_again(source, options, config, read_environ(), observer))
+    return live.report(finished, Allowance())
 
 
 def _reverify_options(config: Config, fields: Fields) -> tuple[ReverifySource, RunOptions]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config
     from gymnast.rollouts.prompt import PromptTemplate
+    from gymnast.runtime.find_head import Head
     from gymnast.types.json import JsonObject
     from gymnast.types.tokens import TokenForm
     from gymnast.types.truncation import TruncatedPolicy
@@ -61,6 +62,8 @@ class RunOptions:
     """Packed keys of the rollouts to run; None runs everything that is owed."""
     workers: int = 0
     """Worker processes; 0 runs everything in this one."""
+    serve: Head | None = None
+    """A running `gymnast serve` whose agents are used; None starts servers for the run."""
     aggregate: bool = True
     request_debug: bool = False
     token_form: TokenForm | None = None
@@ -112,9 +115,10 @@ def run_options(
     aggregate: bool = True,
     preflight: bool = True,
     token_form: TokenForm | None = None,
+    serve: Head | None = None,
     read_fields: bool = True,
 ) -> RunOptions:
-    """Make the options of a run from flat ones and the configuration, which is None for a run through a serve.
+    """Make the options of a run from flat ones and the configuration; None if the program has none.
 
     Fields of NeMo Gym's collection in the configuration (`num_repeats`, `limit`, …) mean the same as the options. With
     `read_fields` off, the caller has read them.
@@ -197,6 +201,7 @@ def run_options(
         aggregate=aggregate,
         request_debug=bool(values.get("global_aiohttp_client_request_debug")),
         token_form=token_form,
+        serve=serve,
     )
 
 

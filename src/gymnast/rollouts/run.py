@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 
 async def collect_run(options: RunOptions, config: Config, environ: Environ, observer: RunObserver) -> RunFinished:
-    """Collect with the instances of `config`, started in this process, in workers, or running elsewhere."""
+    """Collect with the agents of `options.serve`, or with the instances of `config`, started here or in workers."""
+    if options.serve is not None:
+        async with connect_servers(options) as servers:
+            return await collect_with(servers, options, observer)
     with _prepare(options, config.agents, lambda names: reachable_instances(config, names), observer) as prepared:
         log_dir = prepared.paths.logs
         starting = start_servers(prepared.instances, config, environ, options, observer, log_dir=log_dir)
@@ -56,14 +59,6 @@ async def collect_run(options: RunOptions, config: Config, environ: Environ, obs
                 remove_run(prepared)  # a new run whose servers do not start must leave nothing behind
                 raise
             return await run_prepared(prepared, servers, options, observer)
-
-
-async def collect_through_serve(
-    options: RunOptions, head_url: str, token: str | None, observer: RunObserver
-) -> RunFinished:
-    """Collect with the agents of a running `gymnast serve`."""
-    async with connect_servers(head_url, token, options) as servers:
-        return await collect_with(servers, options, observer)
 
 
 async def collect_with(servers: Servers, options: RunOptions, observer: RunObserver) -> RunFinished:

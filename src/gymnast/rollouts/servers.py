@@ -116,11 +116,12 @@ async def start_servers(
 
 
 @asynccontextmanager
-async def connect_servers(head_url: str, token: str | None, options: RunOptions) -> AsyncIterator[Servers]:
-    """Use the agents of a running `gymnast serve`, or of a NeMo Gym head server."""
+async def connect_servers(options: RunOptions) -> AsyncIterator[Servers]:
+    """Use the agents of `options.serve`: a running `gymnast serve`, or a NeMo Gym head server."""
+    assert options.serve is not None, "these options start servers"
     raise_fd_limit()
     async with HttpClient() as client:
-        head = await read_head(client, head_url, token)
+        head = await read_head(client, options.serve.url, options.serve.token)
         boundary = stderr_boundary(Scrubber()) if options.request_debug else None
         calls = remote_calls(client, head, boundary)
         runner = LocalRunner(calls, Signals(), tokens=head.tokens(options.token_form))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gymnast.config.load import DEFAULT_HEAD_PORT, DEFAULT_HOST
 from gymnast.config.urls import BadUrl, parse_url
@@ -13,8 +13,12 @@ from gymnast.runtime.registry import NO_SERVE, Registry
 if TYPE_CHECKING:
     from gymnast.config import Config, Environ
 
-Head = tuple[str, str | None]
-"""URL and token."""
+
+class Head(NamedTuple):
+    """The address of a head server, and the token that it asks for."""
+
+    url: str
+    token: str | None = None
 
 
 def find_head(head: str | None, config: Config | None, environ: Environ) -> Head:
@@ -24,7 +28,7 @@ def find_head(head: str | None, config: Config | None, environ: Environ) -> Head
         return named
     registry = Registry(environ.runtime_dir)
     entry = registry.find(cwd=str(Path.cwd()), default_head=f"http://{DEFAULT_HOST}:{DEFAULT_HEAD_PORT}")
-    return entry.head_url, environ.token or entry.token
+    return Head(entry.head_url, environ.token or entry.token)
 
 
 def find_heads(head: str | None, config: Config | None, environ: Environ) -> list[Head]:
@@ -35,7 +39,7 @@ def find_heads(head: str | None, config: Config | None, environ: Environ) -> lis
     entries = Registry(environ.runtime_dir).nearby(str(Path.cwd()))
     if not entries:
         raise NO_SERVE
-    return [(entry.head_url, environ.token or entry.token) for entry in entries]
+    return [Head(entry.head_url, environ.token or entry.token) for entry in entries]
 
 
 def _named_head(head: str | None, config: Config | None, environ: Environ) -> Head | None:
@@ -47,7 +51,7 @@ def _named_head(head: str | None, config: Config | None, environ: Environ) -> He
         return None
     head = parse_head_url(head)
     known = next((entry for entry in Registry(environ.runtime_dir).entries() if entry.head_url == head), None)
-    return head, environ.token or (known.token if known else None)
+    return Head(head, environ.token or (known.token if known else None))
 
 
 def parse_head_url(text: str) -> str:

@@ -26,10 +26,11 @@ from gymnast.rollouts.options import RunOptions
 from gymnast.rollouts.plan import Planner, PlanOptions
 from gymnast.rollouts.prompt import read_template
 from gymnast.rollouts.retry import DEFAULT_ROLLOUT_TIMEOUT_S, RetryPolicy
-from gymnast.rollouts.run import collect_through_serve, collect_with
+from gymnast.rollouts.run import collect_with
 from gymnast.rollouts.runner import LocalRunner
-from gymnast.rollouts.servers import Servers
+from gymnast.rollouts.servers import Servers, connect_servers
 from gymnast.rollouts.skills import skills_ref
+from gymnast.runtime.find_head import Head
 from gymnast.store.atomic import atomic_write
 from gymnast.store.lines import numbered_lines
 from gymnast.store.paths import RunPaths
@@ -151,7 +152,8 @@ class RolloutCollectionHelper(BaseModel):
         if type(self).setup_server_client is RolloutCollectionHelper.setup_server_client:
             head = ServerClient.load_head_server_config()
             url = f"http://{head.host}:{head.port}"
-            await collect_through_serve(options, url, token_for(url), RunObserver())
+            async with connect_servers(replace(options, serve=Head(url, token_for(url)))) as servers:
+                await collect_with(servers, options, RunObserver())
             return
         rows = self._preprocess_rows_from_config(config)
         agents = sorted({name for row in rows if (name := agent_name_of(row)) is not None})
