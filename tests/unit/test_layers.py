@@ -45,13 +45,10 @@ RANK = {
     "studio": 12,
     "cli": 13,
     "compat": 14,
-    "cli.gym": 15,
     "__main__": 15,
 }
-"""By the longest name that fits a module. `compat` has our commands under NeMo Gym's names, so it is above `cli`, and
-so is the command that runs them, `gymnast gym`."""
-ONE_MODULE = frozenset(f"compat.nemo_gym.{name}" for name in ("hosting", "server_base", "server_utils", "standalone"))
-"""These are one module in NeMo Gym, where the client, the servers and what runs them refer to each other."""
+"""By the longest name that fits a module. `compat` has our commands under NeMo Gym's names, so it is above `cli`, which
+finds commands by the names of their modules."""
 
 
 class Import(NamedTuple):
@@ -156,15 +153,12 @@ def upward_imports(found: list[Module]) -> list[str]:
     ]
 
 
-def find_cycle(found: list[Module], *, one: frozenset[str] = frozenset()) -> list[str]:
-    """A circle of imports, late ones included; those for annotations never run. The modules in `one` count as one."""
+def find_cycle(found: list[Module]) -> list[str]:
+    """A circle of imports, late ones included; those for annotations never run."""
     graph: dict[str, set[str]] = {}
     for module in found:
         targets = {target for target, for_types in module.imports if not for_types}
-        name = min(one) if module.name in one else module.name
-        graph.setdefault(name, set()).update(min(one) if target in one else target for target in targets)
-    for name in one & graph.keys():
-        graph[name].discard(name)
+        graph.setdefault(module.name, set()).update(targets)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -177,8 +171,7 @@ def test_imports_go_down_only() -> None:
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    assert not find_cycle(modules(), one=ONE_MODULE)
-    assert set(find_cycle(modules())) <= ONE_MODULE
+    assert not find_cycle(modules())
 
 
 def test_the_rules_see_what_breaks_them() -> None:

@@ -19,9 +19,9 @@ ABOUT: Final = "Collect, score and explain the rollouts of language-model agents
 
 
 class Command(NamedTuple):
-    """A command: its heading, the one line that says what it does, and where it is defined.
+    """A command: its heading, the one line that says what it does, and the module that defines it.
 
-    A group has no function: it is the `app` of its module.
+    A module without dots is one of this package. A group has no function: it is the `app` of its module.
     """
 
     panel: str
@@ -86,13 +86,13 @@ COMMANDS: Final[dict[str, Command]] = {
     "gym": Command(
         NEMO_GYM,
         "Run a command line of NeMo Gym's `gym`.",
-        "gym",  # its commands have their own help
+        "gymnast.compat.gym_command",  # its commands have their own help
         settings={"add_help_option": False, "context_settings": {**_OPEN_ENDED, "help_option_names": []}},
     ),
     "nemo-gym-rollouts": Command(
         NEMO_GYM,
         "Collect with one job per seed (NeMo Skills' options).",
-        "nemo_gym_rollouts",
+        "gymnast.compat.rollouts_command",
         settings={"context_settings": _OPEN_ENDED},
     ),
 }

@@ -31,7 +31,7 @@ def build_app(name: str | None = None) -> typer.Typer:
     for word, command in COMMANDS.items():
         if name in COMMANDS and word != name:
             continue
-        module = import_module(f"gymnast.cli.{command.module}")
+        module = import_module(command.module if "." in command.module else f"gymnast.cli.{command.module}")
         if command.function is None:
             for registered in module.app.registered_commands:
                 if not issubclass(registered.cls or object, GymnastCommand):

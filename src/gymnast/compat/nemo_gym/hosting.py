@@ -20,7 +20,6 @@ from gymnast.compat.nemo_gym.context import (
 )
 from gymnast.compat.nemo_gym.direct_calls import DirectCalls
 from gymnast.compat.nemo_gym.global_config import (
-    HEAD_SERVER_KEY_NAME,
     RAY_HEAD_NODE_ADDRESS_KEY_NAME,
     as_dict_config,
     get_first_server_config_dict,
@@ -38,10 +37,12 @@ from gymnast.wire.server import strip_prefix
 from gymnast.wire.transports import AsgiLifespan, AsgiTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fastapi import FastAPI
 
     from gymnast.compat.nemo_gym.observed_runs import ObservedRuns
-    from gymnast.compat.nemo_gym.server_base import SimpleServer
+    from gymnast.compat.nemo_gym.server_utils import ServerClient, SimpleServer
     from gymnast.config.instances import Instance
     from gymnast.wire.asgi import AsgiScope, Receive, Send
     from gymnast.wire.message import Reply, Request
@@ -138,19 +139,19 @@ class HostedServer:
             PROCESS.cell = None
 
 
-def host_server(server_class: type[SimpleServer], instance: Instance, context: ServerContext) -> HostedServer:
+def host_server(
+    server_class: type[SimpleServer],
+    make_client: Callable[[CellContext], ServerClient],
+    instance: Instance,
+    context: ServerContext,
+) -> HostedServer:
     """Create the server of an instance, not started yet."""
-    from gymnast.compat.nemo_gym.server_utils import BaseServerConfig, ServerClient  # noqa: PLC0415 - it imports this module
-
     config = shared_config(context)
     cell = CellContext(config, context.calls, asyncio.get_running_loop())
     PROCESS.cell = cell
     # Servers read files relative to their own folder when they are created: there, a launcher starts them in it.
     with use_cell(cell), contextlib.chdir(instance.directory or Path.cwd()):
-        head = BaseServerConfig.model_validate(OmegaConf.to_container(config[HEAD_SERVER_KEY_NAME]))
-        client = ServerClient(head_server_config=head, global_config_dict=config)
-        client._cell = cell  # noqa: SLF001 - our own class
-        server = server_class(config=_own_config(server_class, instance, config), server_client=client)
+        server = server_class(config=_own_config(server_class, instance, config), server_client=make_client(cell))
         app = build_app(server)
     return HostedServer(server, app, cell, instance.directory)
 

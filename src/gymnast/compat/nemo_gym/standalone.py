@@ -34,10 +34,12 @@ from gymnast.errors import UserError
 from gymnast.runtime.ports import bind_socket
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fastapi import FastAPI
 
     from gymnast.compat.nemo_gym.config_types import BaseRunServerInstanceConfig
-    from gymnast.compat.nemo_gym.server_base import HeadServer, SimpleServer
+    from gymnast.compat.nemo_gym.server_utils import HeadServer, ServerClient, SimpleServer
 
     ConfigT = TypeVar("ConfigT", bound=BaseRunServerInstanceConfig)
 
@@ -73,25 +75,20 @@ def _only_instance(config: DictConfig) -> str:
     )
 
 
-def run_webserver(server_class: type[SimpleServer]) -> FastAPI | None:
+def run_webserver(server_class: type[SimpleServer], make_client: Callable[[], ServerClient]) -> FastAPI | None:
     """Serve until a signal arrives. In a worker of a web server, return the application instead."""
     try:
-        return _run(server_class)
+        return _run(server_class, make_client)
     except UserError as error:  # nothing above handles it: this is `python app.py`
         sys.stderr.write(f"{error}\n")
         raise SystemExit(_USAGE_ERROR) from None
 
 
-def _run(server_class: type[SimpleServer]) -> FastAPI | None:
-    from gymnast.compat.nemo_gym.server_utils import ServerClient  # noqa: PLC0415 - it imports this module
-
+def _run(server_class: type[SimpleServer], make_client: Callable[[], ServerClient]) -> FastAPI | None:
     config = server_class.load_config_from_global_config()
     if uses_ray(Path(inspect.getfile(server_class)).parent):
         start_ray(config.name, get_global_config_dict().get(RAY_HEAD_NODE_ADDRESS_KEY_NAME))
-    client = ServerClient(
-        head_server_config=ServerClient.load_head_server_config(), global_config_dict=get_global_config_dict()
-    )
-    server = server_class(config=config, server_client=client)
+    server = server_class(config=config, server_client=make_client())
     app = build_app(server)
     if _is_worker(server_class):
         return app
