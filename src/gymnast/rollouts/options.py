@@ -146,14 +146,7 @@ def run_options(
         agent = renames.get(agent)  # a recipe runs the rows of every agent that it replaced
     if isinstance(num_repeats, Mapping):
         num_repeats = {renames.get(name, name): count for name, count in num_repeats.items()}
-    if output is None:
-        raise UserError("a run needs an output file", next="pass --output FILE")
-    if Path(output).is_dir():
-        raise UserError(
-            "the output is a folder",
-            where=str(output),
-            next=f"name a file in it: --output {Path(output) / 'run.jsonl'}",
-        )
+    output = _require_file(output)
     repeats = [num_repeats] if num_repeats is None or isinstance(num_repeats, int) else [*num_repeats.values()]
     _check_numbers(
         *(("num_repeats", number, 1) for number in repeats),
@@ -166,8 +159,8 @@ def run_options(
     overrides = {**(values.get("responses_create_params") or {}), **(params or {})}
     overrides |= {name: value for name, value in sampling.items() if value is not None}
     return RunOptions(
-        source=_resolve_source(config, source, split, Path(output), resume=resume),
-        output=Path(output),
+        source=_resolve_source(config, source, split, output, resume=resume),
+        output=output,
         plan=PlanOptions(
             agent=agent,
             only_agent=only_agent(config.agents) if config is not None else None,
@@ -203,6 +196,18 @@ def run_options(
         token_form=token_form,
         serve=serve,
     )
+
+
+def _require_file(output: str | Path | None) -> Path:
+    """The output, which must be named and not be a folder."""
+    if output is None:
+        raise UserError("a run needs an output file", next="pass --output FILE")
+    path = Path(output)
+    if path.is_dir():
+        raise UserError(
+            "the output is a folder", where=str(path), next=f"name a file in it: --output {path / 'run.jsonl'}"
+        )
+    return path
 
 
 def _resume_mode(existing: Existing) -> Existing:
