@@ -38,6 +38,7 @@ from gymnast.kit.agent import Agent as Agent
 from gymnast.kit.agent import AgentSettings as AgentSettings
 from gymnast.kit.agent import input_items as input_items
 from gymnast.kit.agent_calls import request_verdict as request_verdict
+from gymnast.kit.agent_calls import seed_session as seed_session
 from gymnast.kit.attempt import Attempt as Attempt
 from gymnast.kit.attempt import Task as Task
 from gymnast.kit.attempt import ToolCall as ToolCall

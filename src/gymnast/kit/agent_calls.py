@@ -1,4 +1,4 @@
-"""The calls of agents and judges, `/v1/responses` and `/verify`, and checks of their replies."""
+"""The calls of agents and judges, `/seed_session`, `/v1/responses` and `/verify`, and checks of their replies."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from gymnast.kit.agent import AgentSettings
     from gymnast.types.json import JsonObject
     from gymnast.wire.calls import Calls, Scope
+
+
+async def seed_session(
+    calls: Calls, environment: str, row: JsonObject, scope: Scope, settings: AgentSettings
+) -> JsonObject:
+    """Open the environment's session for a row, and return what the environment says of itself."""
+    offers = await calls.expect(
+        environment, "/seed_session", row, scope, stage=Stage.SEED, timeout_s=settings.seed_timeout_s
+    )
+    return offers if isinstance(offers, dict) else {}
 
 
 async def call_model(calls: Calls, model: str, params: Any, scope: Scope, timeout_s: float) -> Any:

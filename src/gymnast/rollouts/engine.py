@@ -9,6 +9,8 @@ and whether an agent's rollouts start at all (`circuit_breaker`). Invariants:
   the limit, a pause that ends, a tick. So nothing waits without something that ends the wait.
 - Rollouts that wait for others (`AttemptProgress.end_wait`) take no room; if no other can start, their waits are ended.
 - An outcome is recorded before anything else reacts to it. An attempt that is abandoned stays owed.
+- A rollout moves from the store to the backlog to flight; from there it is settled, or in the backlog for a retry.
+- The engine runs, is paused or held (and runs again), drains (`drain_reason`; never back), and has ended.
 - The run ends once nothing is in flight and nothing may be started; an unexpected error (`_fatal`) ends it immediately.
 """
 

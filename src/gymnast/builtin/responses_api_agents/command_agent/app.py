@@ -30,12 +30,12 @@ from gymnast.kit import (
     RolloutEndpoint,
     Scope,
     ServerContext,
-    Stage,
     hide_secrets,
     inherited_environ,
     open_command_jail,
     request_verdict,
     run_locally,
+    seed_session,
 )
 
 from .outcome import failure_of, make_observations, make_scored_response
@@ -116,14 +116,12 @@ class CommandAgent(GatewayAgent):
 
     async def run(self, row: JsonObject, params: CreateParams, scope: Scope) -> JsonObject:
         environment = self.settings.resources_server.name
-        offers = await self.calls.expect(
-            environment, "/seed_session", row, scope, stage=Stage.SEED, timeout_s=self.settings.seed_timeout_s
-        )
+        offers = await seed_session(self.calls, environment, row, scope, self.settings)
         try:
             response, attachments = await self._perform(row, params, scope)
             verdict = await request_verdict(self.calls, environment, row, response, scope, self.settings)
         except BaseException:
-            if isinstance(offers, dict) and offers.get("supports_explicit_close"):
+            if offers.get("supports_explicit_close"):
                 await self.close_session(scope)
             raise
         return {**verdict, **attachments}

@@ -22,6 +22,7 @@ from gymnast.kit import (
     parse_arguments,
     reply_failure,
     request_verdict,
+    seed_session,
     sum_usage,
 )
 
@@ -43,10 +44,7 @@ class SimpleAgent(EnvironmentAgent):
 
     async def run(self, row: JsonObject, params: CreateParams, scope: Scope) -> JsonObject:
         environment = self.settings.resources_server.name
-        offers = await self.calls.expect(
-            environment, "/seed_session", row, scope, stage=Stage.SEED, timeout_s=self.settings.seed_timeout_s
-        )
-        offers = offers if isinstance(offers, dict) else {}
+        offers = await seed_session(self.calls, environment, row, scope, self.settings)
         try:
             parallel = bool(offers.get("supports_parallel_tools"))
             response = await self._converse(params, scope, parallel=parallel)

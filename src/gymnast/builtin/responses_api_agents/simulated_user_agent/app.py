@@ -22,11 +22,11 @@ from gymnast.kit import (
     Response,
     Scope,
     ServerContext,
-    Stage,
     input_items,
     message_text,
     new_id,
     request_verdict,
+    seed_session,
     sum_usage,
 )
 
@@ -79,10 +79,7 @@ class SimulatedUserAgent(SimpleAgent):
     async def run(self, row: JsonObject, params: CreateParams, scope: Scope) -> JsonObject:
         scenario = _read_scenario(row)
         environment = self.settings.resources_server.name
-        offers = await self.calls.expect(
-            environment, "/seed_session", row, scope, stage=Stage.SEED, timeout_s=self.settings.seed_timeout_s
-        )
-        offers = offers if isinstance(offers, dict) else {}
+        offers = await seed_session(self.calls, environment, row, scope, self.settings)
         try:
             parallel = bool(offers.get("supports_parallel_tools"))
             response, facts = await self._talk(scenario, params, scope, parallel=parallel)

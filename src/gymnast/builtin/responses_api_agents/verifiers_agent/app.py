@@ -20,6 +20,7 @@ from gymnast.kit import (
     Scope,
     Stage,
     request_verdict,
+    seed_session,
 )
 
 
@@ -30,9 +31,7 @@ class VerifiersAgent(GatewayAgent):
 
     async def run(self, row: JsonObject, params: CreateParams, scope: Scope) -> JsonObject:
         environment = self.settings.resources_server.name
-        await self.calls.expect(
-            environment, "/seed_session", row, scope, stage=Stage.SEED, timeout_s=self.settings.seed_timeout_s
-        )
+        await seed_session(self.calls, environment, row, scope, self.settings)
         try:
             endpoint = await self._run_episode(params, scope)
             response = make_traced_response(params, endpoint, endpoint.trace.main_output(), endpoint.ended_by)
