@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import Counter, defaultdict, deque
-from dataclasses import asdict, dataclass, field, replace
+from collections import deque
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from gymnast.errors import UserError
-from gymnast.train.batch import collect_batch, collect_group, require_something_to_train
+from gymnast.train.batch import collect_batch, collect_group
 from gymnast.train.episode_agents import split_agents
-from gymnast.train.errors import FewerRolloutsError, NoSignalError
-from gymnast.train.estimators import are_equal
-from gymnast.train.samples import Batch, Group, MaskReason
+from gymnast.train.errors import FewerRolloutsError
+from gymnast.train.samples import Group, MaskReason
 from gymnast.train.stream_metrics import StreamMetrics
 from gymnast.train.stream_options import StreamCounts, StreamOptions, WhenStale
 from gymnast.train.stream_state import SCHEMA_VERSION, OwedTask, StreamState, empty_stream, read_state, write_state
+from gymnast.train.stream_tally import StreamTally
 from gymnast.train.task_sources import as_source, other_tasks
 from gymnast.train.versions import PolicySet, PolicyVersions
 from gymnast.types.task import TASK_INDEX
@@ -88,9 +88,8 @@ class GroupStream:
         self.options = options or StreamOptions()
         self.options.check(generations)
         self.policies = PolicySet(PolicyVersions() if versions is None else versions)
-        self.counts = StreamCounts()
+        self._tally = StreamTally(self.options)
         self._metrics = StreamMetrics()
-        self._environment_counts: dict[str, Counter[str]] = defaultdict(Counter)
         self._rollouts = rollouts
         self._generations = generations
         self._state_path = state
@@ -109,10 +108,11 @@ class GroupStream:
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         self._names = (f"{run}-{number}" for run in [secrets.token_hex(4)] for number in count())
-        self._consecutive: Counter[str] = Counter()
-        """Groups in a row that were `empty`, `filtered` or `failed`."""
-        self._without_signal: Counter[str] = Counter()
-        self._delivered_before = 0
+
+    @property
+    def counts(self) -> StreamCounts:
+        """What happened to the groups, over all restarts."""
+        return self._tally.counts
 
     @property
     def versions(self) -> PolicyVersions:
@@ -136,7 +136,7 @@ class GroupStream:
                 for item, drawn in zip(owed, tasks, strict=True)
             )
             self._taken = before.taken
-            self._restore_counts(before)
+            self._tally.restore(before)
             self.policies.restore(before.policy_labels or {"": before.labels})
         return self
 
@@ -162,10 +162,12 @@ class GroupStream:
             in_hand = await self._take_next()
             if in_hand is not None:
                 self._in_hand = in_hand
-                self._count(in_hand.group)
+                self._metrics.add(in_hand.group)
+                self._tally.check_trainable(in_hand.group)
                 return in_hand.group
-        if self.counts.delivered == self._delivered_before:
-            raise empty_stream(self._state_path, self._delivered_before, self._describe_dropped())
+        before = self._tally.delivered_before
+        if self.counts.delivered == before:
+            raise empty_stream(self._state_path, before, self._tally.describe_dropped())
         if self.options.autosave:
             self.save()  # what was filtered or dropped after the last delivery is settled, too
         raise StopAsyncIteration
@@ -188,12 +190,7 @@ class GroupStream:
             source=self._source.state(),
             labels=labels.pop("", []),
             policy_labels=labels,
-            delivered=self.counts.delivered,
-            counts={
-                **asdict(self.counts),
-                "environments": {name: dict(counts) for name, counts in self._environment_counts.items()},
-            },
-            consecutive={name: self._consecutive[name] for name in ("empty", "filtered")},
+            **self._tally.state(),
         )
 
     def save(self, *, done: bool = False) -> None:
@@ -206,31 +203,16 @@ class GroupStream:
 
     def figures(self) -> dict[str, float]:
         """Metrics of the groups delivered since the last call, and counts since the start."""
-        counts, updates = self.counts, self.policies.updates
-        figures = {
+        updates = self.policies.updates
+        return {
             **self._metrics.take(),
-            "stream/asked": counts.requested,
-            "stream/delivered": counts.delivered,
+            **self._tally.figures(),
             "stream/in_flight": len(self._running),
             "stream/ready": len(self._ready),
-            "stream/stale_dropped": counts.stale_dropped,
-            "stream/stale_masked": counts.stale_masked,
-            "stream/empty": counts.empty,
-            "stream/filtered": counts.filtered,
-            "stream/failed_groups": counts.failed,
-            "stream/dropped": counts.dropped,
-            "stream/surplus": counts.surplus,
-            "stream/logprob_retries": counts.logprob_retries,
             "stream/weight_updates": sum(updates.values()),
             **{f"policy/{name}/weight_updates": number for name, number in updates.items() if name},
-            **{f"stream/failed/{kind}": number for kind, number in counts.failed_kinds.items()},
             **self._source.figures(),
         }
-        for name, environment in self._environment_counts.items():
-            share = environment["delivered"] / counts.delivered if counts.delivered else 0.0
-            values: dict[str, float] = {**environment, "share": share}
-            figures |= {f"environment/{name}/{key}": value for key, value in values.items()}
-        return figures
 
     # --- requesting --------------------------------------------------------------------------------------------------
 
@@ -306,7 +288,7 @@ class GroupStream:
             if error is not None:
                 self._take_failure(pending, error)
             else:
-                self._consecutive["failed"] = 0
+                self._tally.add_complete()
                 self._take_group(pending, task.result())
         except Exception as raised:  # noqa: BLE001 - of `keep` or a score: raised to the trainer, not in a callback
             self._waiting.appendleft(pending)
@@ -316,15 +298,12 @@ class GroupStream:
     def _take_group(self, pending: _PendingTask, group: Group) -> None:
         keep = self.options.keep
         if keep is None or any(map(keep, self._split(pending, group))):
-            self._consecutive["filtered"] = 0
-            self._without_signal.clear()
+            self._tally.add_kept()
             self._ready.append((pending, group))
             return
         self._filter(pending, group)
-        self._consecutive["filtered"] += 1
-        self._without_signal[_describe_rewards(group)] += 1
-        if self._consecutive["filtered"] >= self.options.max_filtered_groups:
-            self._error = self._error or self._no_signal()
+        no_signal = self._tally.find_no_signal(group)
+        self._error = self._error or no_signal
 
     def _take_failure(self, pending: _PendingTask, error: BaseException) -> None:
         """Retry or drop the task of a failed group, or end the stream."""
@@ -332,18 +311,13 @@ class GroupStream:
             self._waiting.appendleft(pending)
             self._error = self._error or error
             return
-        self.counts.failed += 1
-        self.counts.failed_kinds.update(error.failed)
-        self._environment_counts_of(pending)["failed_groups"] += 1
-        self._consecutive["failed"] += 1
-        if self._consecutive["failed"] > self.options.max_failed_groups:
+        if self._tally.add_failure(pending.drawn.environment, error):
             self._waiting.appendleft(pending)
             self._error = self._error or error
         elif pending.failures < self.options.failed_group_retries:
             self._waiting.append(replace(pending, failures=pending.failures + 1))
         else:
-            self.counts.dropped += 1
-            self._environment_counts_of(pending)["dropped"] += 1
+            self._tally.add_dropped(pending.drawn.environment)
             self._source.settle(pending.drawn, None, is_delivered=False)
 
     # --- delivering --------------------------------------------------------------------------------------------------
@@ -393,8 +367,7 @@ class GroupStream:
         return [self.policies.with_request(part, pending.updates) for part in split_agents(group)]
 
     def _filter(self, pending: _PendingTask, group: Group) -> None:
-        self.counts.filtered += 1
-        self._environment_counts_of(pending)["filtered"] += 1
+        self._tally.add_filtered(pending.drawn.environment)
         self._source.settle(pending.drawn, group, is_delivered=False)
 
     def _settle_in_hand(self) -> None:
@@ -403,8 +376,7 @@ class GroupStream:
         pending, group = self._in_hand.pending, self._in_hand.episodes
         self._in_hand = None
         self._is_saved = False
-        self.counts.delivered += 1
-        self._environment_counts_of(pending)["delivered"] += 1
+        self._tally.add_delivered(pending.drawn.environment)
         self._source.settle(pending.drawn, group, is_delivered=True)
 
     def _apply_max_age(self, pending: _PendingTask, parts: list[Group]) -> list[Group] | None:
@@ -429,50 +401,6 @@ class GroupStream:
             for sample, age in zip(group.samples, ages, strict=True)
         ]
         return replace(group, samples=tuple(samples))
-
-    # --- counting ----------------------------------------------------------------------------------------------------
-
-    def _count(self, group: Group) -> None:
-        self._metrics.add(group)
-        if any(group.trainable):
-            self._consecutive["empty"] = 0
-            return
-        self.counts.empty += 1
-        self._consecutive["empty"] += 1
-        if self._consecutive["empty"] >= self.options.max_empty_groups:
-            require_something_to_train(Batch((group,)), self._consecutive["empty"])
-
-    def _environment_counts_of(self, pending: _PendingTask) -> Counter[str]:
-        name = pending.drawn.environment
-        return self._environment_counts[name] if name else Counter()
-
-    def _restore_counts(self, before: StreamState) -> None:
-        counts = dict(before.counts)
-        for name, values in counts.pop("environments", {}).items():
-            self._environment_counts[name] = Counter(values)
-        self.counts = StreamCounts(**{**counts, "failed_kinds": Counter(counts.get("failed_kinds", {}))})
-        self._consecutive = Counter(before.consecutive)
-        self._delivered_before = before.delivered
-
-    def _no_signal(self) -> NoSignalError:
-        rewards = ", ".join(f"{number} × {text}" for text, number in self._without_signal.most_common(5))
-        return NoSignalError(
-            f"the last {self._consecutive['filtered']} groups were dropped by the filter (max_filtered_groups)\n"
-            f"  rewards: {rewards}\n"
-            "  next: use easier or harder tasks (gymnast curriculum), more generations or a higher temperature, or "
-            "raise max_filtered_groups"
-        )
-
-    def _describe_dropped(self) -> str:
-        counts = {"without signal (keep)": self.counts.filtered, "failed": self.counts.dropped}
-        return ", ".join(f"{number} {text}" for text, number in counts.items() if number)
-
-
-def _describe_rewards(group: Group) -> str:
-    rewards = [sample.reward for sample in group.samples if sample.is_trainable and sample.reward is not None]
-    if not rewards:
-        return "no trainable rollout"
-    return f"all {rewards[0]:g}" if are_equal(rewards) else "different rewards"
 
 
 stream = GroupStream
