@@ -309,3 +309,15 @@ def test_a_run_with_a_record_twice_or_a_broken_record_is_refused(tmp_path: Path)
     with pytest.raises(DataError, match="line 1"):
         export(run, tmp_path / "o")
     assert not (tmp_path / "o").exists()
+
+
+def test_parquet_has_dictionaries_for_values_that_repeat_and_statistics_of_numbers(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    export(with_tools(tmp_path), tmp_path / "o", "parquet")
+    group = parquet.ParquetFile(tmp_path / "o" / "train.parquet").metadata.row_group(0)
+    columns = {column.path_in_schema: column for column in map(group.column, range(group.num_columns))}
+    with_dictionary = {name for name, column in columns.items() if column.has_dictionary_page}
+    with_statistics = {name for name, column in columns.items() if column.is_stats_set}
+    assert {"run", "agent", "model", "messages.list.element.role", "tools.list.element"} <= with_dictionary
+    assert not with_dictionary & {"messages.list.element.content", "fields", "reward"}
+    assert with_statistics == {"task", "rollout", "reward", "truncated", "prompt_messages"}

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import MissingRolloutsError
+from gymnast.train.arguments import choose, require_count, require_type
 from gymnast.train.batch_progress import BatchOptions, BatchProgress, require_complete
 from gymnast.train.batch_request import BatchRequest, ReportsOutages, make_request
 from gymnast.train.causes import BATCH_DEADLINE, NEVER_CAME, STOPPED, SURPLUS
@@ -51,6 +52,7 @@ async def collect_batch(
     of a batch. `name` is the prefix of the rollout ids.
     """
     options = options or BatchOptions()
+    require_type("options", options, BatchOptions)
     request = make_request(tasks, generations, name or secrets.token_hex(4))
     started = clock()
     deadline = started + options.batch_timeout_s
@@ -91,7 +93,10 @@ async def collect_group(
     The extra ones also replace rollouts that fail or have unusable logprobs. Raises FewerRolloutsError if even with
     them more than `max_failed` are missing.
     """
-    options = options or BatchOptions()
+    options, select = options or BatchOptions(), choose("select", select, Select)
+    require_type("options", options, BatchOptions)
+    require_count("generations", generations)
+    require_count("extra", extra, at_least=0)
     request = make_request([task], generations + extra, name or secrets.token_hex(4))
     is_enough = _has_usable(generations) if select is Select.FIRST else None
     lenient = replace(options, max_failed=options.max_failed + extra)

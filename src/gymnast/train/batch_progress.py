@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import TYPE_CHECKING
 
-from gymnast.errors import UserError
-from gymnast.train.batch_request import require_count
+from gymnast.train.arguments import require_count, require_seconds, require_switch, require_type
 from gymnast.train.causes import GROUP_DEADLINE, NEVER_CAME, BatchContext, fewer_rollouts
 from gymnast.train.sample_reader import SampleOptions, failed_sample, sample_of
 from gymnast.train.samples import RolloutFailure, Sample
@@ -49,9 +47,9 @@ class BatchOptions:
         for name in ("max_failed", "logprob_retries"):
             require_count(name, getattr(self, name), at_least=0)
         for name in ("row_timeout_s", "group_timeout_s", "batch_timeout_s", "give_up_after_s"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not float(value) > 0:  # also false for NaN
-                raise UserError(f"{name} must be a number of seconds above 0, got {value!r}")
+            require_seconds(name, getattr(self, name))
+        require_switch("stop_early", self.stop_early)
+        require_type("sample", self.sample, SampleOptions)
 
 
 class BatchProgress:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from gymnast.errors import UserError
+from gymnast.train.arguments import require_count, require_row, require_rows
 from gymnast.types.task import ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX, RolloutKey
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from gymnast.types.json import JsonObject
 
@@ -71,21 +70,6 @@ class BatchRequest:
         return index // self.generations
 
 
-def require_count(name: str, value: Any, *, at_least: int = 1) -> None:
-    """Raise UserError unless an option is a whole number of at least this."""
-    if not isinstance(value, Integral) or value < at_least:
-        raise UserError(f"{name} must be a whole number of at least {at_least}, got {value!r}")
-
-
-def require_row(task: Any, position: int) -> None:
-    """Raise UserError unless a task is a row of a dataset."""
-    if not isinstance(task, Mapping):
-        raise UserError(
-            f"task {position} is not a row of a dataset but {type(task).__name__}",
-            next="pass an iterable of rows, each an object with responses_create_params",
-        )
-
-
 def make_request(tasks: Iterable[Mapping[str, Any]], generations: int, name: str) -> BatchRequest:
     """Request `generations` rollouts of each task. Raises UserError if there are none.
 
@@ -93,6 +77,7 @@ def make_request(tasks: Iterable[Mapping[str, Any]], generations: int, name: str
     with `name`: concurrent batches share model servers, which store tokens by rollout id.
     """
     require_count("generations", generations)
+    require_rows(tasks)
     rows: list[JsonObject] = []
     keys: list[RolloutKey] = []
     repeats: dict[int, int] = {}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import orjson
 
 from gymnast.errors import GymnastError, UserError
+from gymnast.train.arguments import require_seconds
 from gymnast.wire.http_client import parse_target
 from gymnast.wire.http_connection import TransportError
 
@@ -58,7 +59,11 @@ class EngineWeights(ABC):
         generation.
         """
         if mode not in self.modes:
-            raise UserError(f"mode '{mode}' is not supported by {type(self).__name__}", next=f"use {self.modes}")
+            hint = f"use {', '.join(self.modes)}"
+            raise UserError(f"mode {mode!r} is not supported by {type(self).__name__}", next=hint)
+        _require_addresses(base_urls)
+        require_seconds("timeout_s", timeout_s)
+        require_seconds("load_timeout_s", load_timeout_s)
         self._http = http
         self._roots = [url.rstrip("/").removesuffix("/v1") for url in base_urls]
         self._versions = versions
@@ -183,3 +188,16 @@ class EngineWeights(ABC):
             return orjson.loads(reply.body)
         except orjson.JSONDecodeError:
             return None
+
+
+def _require_addresses(base_urls: Any) -> None:
+    """Raise UserError unless these are the addresses of servers."""
+    if isinstance(base_urls, str):
+        raise UserError(f"base_urls must be a list of addresses, got {base_urls!r}", next=f"pass [{base_urls!r}]")
+    if not base_urls:
+        raise UserError("base_urls has no address: which servers get the weights?")
+    for url in base_urls:
+        try:
+            parse_target(url)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UserError(f"base_urls: {error}", next="e.g. http://localhost:8000/v1") from error

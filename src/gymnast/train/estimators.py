@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gymnast.errors import UserError
+from gymnast.train.arguments import choose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,12 @@ def advantages(
     `masked_vote`: the rewards of masked rollouts count in mean and deviation. A rollout without a reward (None) never
     does. In a group with fewer than two votes, or equal ones, all advantages are 0.
     """
+    estimator = choose("estimator", estimator, Estimator)
     trained = list(trainable) if trainable is not None else [reward is not None for reward in rewards]
+    if len(rewards) != len(trained):
+        raise UserError(
+            f"{len(rewards)} rewards and {len(trained)} values in trainable", next="pass one for each reward"
+        )
     pairs = list(zip(rewards, trained, strict=True))
     if not all(is_finite_reward(reward) for reward in rewards if reward is not None):
         raise UserError("a reward is not finite", next="pass None for a rollout without a reward")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _ROLLOUT: Final = (1 << 32) - 1
 PARQUET: Final = ".parquet"
+_SUFFIXES: Final = frozenset({".jsonl", PARQUET})
 
 
 @dataclass(slots=True)
@@ -78,8 +79,7 @@ def export_samples(
 
     Raises FewerRolloutsError, without writing the file, if rollouts are still owed, unless `partial` is set.
     """
-    if output.resolve() == run.resolve():
-        raise UserError("the export would overwrite the run", where=str(run), next="choose another output file")
+    _check_output(run, output)
     plan = _read_plan(run)
     summary = ExportSummary(str(output))
     scored = KeySet()
@@ -99,6 +99,16 @@ def export_samples(
         if owed and not partial:
             raise _unfinished_error(run, failed, owed, summary.requested)
     return summary
+
+
+def _check_output(run: Path, output: Path) -> None:
+    """Raise UserError for a file that cannot be the output, before anything is read."""
+    if output.resolve() in {path.resolve() for path in RunPaths(run).all()}:
+        raise UserError("the export would overwrite the run", where=str(output), next="choose another output file")
+    if output.is_dir():
+        raise UserError("the output is a folder", where=str(output), next=f"name a file: {output / 'samples.jsonl'}")
+    if output.suffix not in _SUFFIXES:
+        raise UserError(f"cannot write samples as '{output.name}'", next="name the file .jsonl or .parquet")
 
 
 def _scored_samples(run: Path, options: SampleOptions, scored: KeySet) -> Iterator[Sample]:

@@ -13,9 +13,11 @@ import secrets
 from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gymnast.errors import UserError
+from gymnast.train.arguments import require_type
 from gymnast.train.batch import collect_batch, collect_group
 from gymnast.train.episode_agents import split_agents
 from gymnast.train.errors import FewerRolloutsError
@@ -30,7 +32,7 @@ from gymnast.types.task import TASK_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from os import PathLike
     from types import TracebackType
 
     from gymnast.train.batch_request import Rollouts
@@ -83,16 +85,17 @@ class GroupStream:
         generations: int,
         options: StreamOptions | None = None,
         versions: PolicyVersions | Mapping[str, PolicyVersions] | None = None,
-        state: Path | None = None,
+        state: str | PathLike[str] | None = None,
     ) -> None:
         self.options = options or StreamOptions()
+        require_type("options", self.options, StreamOptions)
         self.options.check(generations)
         self.policies = PolicySet(PolicyVersions() if versions is None else versions)
         self._tally = StreamTally(self.options)
         self._metrics = StreamMetrics()
         self._rollouts = rollouts
         self._generations = generations
-        self._state_path = state
+        self._state_path = Path(state) if state is not None else None
         self._source = as_source(tasks)
         self._taken = 0
         self._waiting: deque[_PendingTask] = deque()

@@ -8,7 +8,7 @@ import orjson
 
 from gymnast.errors import UserError
 from gymnast.store.atomic import atomic_output
-from gymnast.train.batch_request import require_row
+from gymnast.train.arguments import require_row
 from gymnast.types.task import PARAMS, TASK_INDEX
 
 if TYPE_CHECKING:

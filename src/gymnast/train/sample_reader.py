@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gymnast.tokens.export import BadLedger
+from gymnast.train.arguments import choose, require_switch
 from gymnast.train.episode_agents import assign_policies, parse_parts
 from gymnast.train.estimators import is_finite_reward
 from gymnast.train.ledger import Share, ledger_of, segments_of
@@ -42,6 +43,11 @@ class SampleOptions:
     """Do not train on truncated rollouts."""
     keep_line: bool = False
     """Keep the record with the sample; takes several times the memory of its tokens."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "share", choose("share", self.share, Share))
+        for name in ("mask_truncated", "keep_line"):
+            require_switch(name, getattr(self, name))
 
 
 DEFAULT_OPTIONS: Final = SampleOptions()

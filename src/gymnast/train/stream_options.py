@@ -9,8 +9,8 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from gymnast.errors import UserError
+from gymnast.train.arguments import choose, require_count, require_function, require_switch, require_type
 from gymnast.train.batch_progress import BatchOptions
-from gymnast.train.batch_request import require_count
 from gymnast.train.group_selection import Select
 
 if TYPE_CHECKING:
@@ -58,17 +58,30 @@ class StreamOptions:
     failed_group_retries: int = 1
     """How often the task of a failed group is sampled again, after the waiting ones, before it is dropped."""
 
-    def check(self, generations: int) -> None:
-        """Raise UserError for options that contradict each other."""
-        require_count("generations", generations)
+    def __post_init__(self) -> None:
+        require_type("batch", self.batch, BatchOptions)
+        object.__setattr__(self, "when_stale", choose("when_stale", self.when_stale, WhenStale))
+        object.__setattr__(self, "select", choose("select", self.select, Select))
+        require_switch("autosave", self.autosave)
+        if self.keep is not None:
+            require_function("keep", self.keep)
+        if iscoroutinefunction(self.keep):
+            raise UserError("keep must return True or False, and an async function returns a coroutine")
         for name in ("groups_in_flight", "max_empty_groups", "max_filtered_groups"):
             require_count(name, getattr(self, name))
         for name in ("groups_ready", "oversample", "max_asked_again", "max_failed_groups", "failed_group_retries"):
             require_count(name, getattr(self, name), at_least=0)
         if self.max_age is not None:
             require_count("max_age", self.max_age, at_least=0)
-        if iscoroutinefunction(self.keep):
-            raise UserError("keep must return True or False, and an async function returns a coroutine")
+        if self.select is not Select.FIRST and not self.oversample:
+            raise UserError(
+                f"select chooses among further rollouts, and oversample is {self.oversample}",
+                next="set oversample to at least 1, or leave out select",
+            )
+
+    def check(self, generations: int) -> None:
+        """Raise UserError if groups of so many rollouts contradict the options."""
+        require_count("generations", generations)
         if generations < 2 and self.keep is not None and getattr(self.keep, "needs_pairs", False):
             raise UserError(
                 f"has_signal compares the rewards of a group, and a group has {generations} rollout",

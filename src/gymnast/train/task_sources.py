@@ -18,7 +18,14 @@ import numpy as np
 import orjson
 
 from gymnast.errors import UserError
-from gymnast.train.batch_request import require_count, require_row
+from gymnast.train.arguments import (
+    is_number,
+    require_count,
+    require_fraction,
+    require_function,
+    require_row,
+    require_rows,
+)
 from gymnast.train.sequences import mean_of
 
 if TYPE_CHECKING:
@@ -60,9 +67,10 @@ class TaskSource(Protocol):
 
 def as_source(tasks: Iterable[Mapping[str, Any]] | TaskSource) -> TaskSource:
     """Tasks as a source: an iterable is taken in order, once."""
-    if isinstance(tasks, Mapping):
-        raise UserError("tasks is a single row", next="pass a list of rows")
-    return tasks if isinstance(tasks, TaskSource) else OrderedTasks(tasks)
+    if isinstance(tasks, TaskSource):
+        return tasks
+    require_rows(tasks)
+    return OrderedTasks(tasks)
 
 
 class OrderedTasks:
@@ -131,8 +139,17 @@ class Curriculum:
         score: Callable[[Group], float] = signal_of,
     ) -> None:
         """`limit`: the number of tasks to draw; None is no limit. `score`: what training sees in a group, 0 to 1."""
-        if not 0 < rate <= 1 or not 0 < floor <= 1:
-            raise UserError(f"rate and floor must be above 0 and at most 1, got {rate} and {floor}")
+        if not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
+            raise UserError(
+                f"a curriculum draws its tasks from a list, got {type(tasks).__name__}", next="pass list(tasks)"
+            )
+        if isinstance(tasks, (Mapping, str)):
+            require_rows(tasks)
+        if not len(tasks):
+            raise UserError("the curriculum has no tasks", next="check the dataset")
+        require_fraction("rate", rate)
+        require_fraction("floor", floor)
+        require_function("score", score)
         if limit is not None:
             require_count("limit", limit)
         self._tasks = tasks
@@ -215,17 +232,21 @@ class TaskMixture:
     """
 
     def __init__(self, environments: Mapping[str, tuple[Iterable[Mapping[str, Any]] | TaskSource, float]]) -> None:
-        given: Mapping[str, object] = environments
+        given: object = environments
+        if not isinstance(given, Mapping) or not given:
+            raise UserError("a mixture needs environments by name", next='pass {"math": (tasks, 1.0), …}')
         for name, value in given.items():
+            if not isinstance(name, str):
+                raise UserError(f"the name of an environment must be a text, got {name!r}")
+            if not name:
+                raise UserError("an environment of a mixture has no name")
             if not isinstance(value, (tuple, list)) or len(value) != 2:
                 raise UserError(f"expected tasks and a weight for '{name}', e.g. (tasks, 1.0)")
             tasks, weight = value
-            if not isinstance(weight, Real) or not 0 < float(weight) < math.inf:
+            if not is_number(weight) or not 0 < float(weight) < math.inf:
                 raise UserError(f"the weight of '{name}' must be above 0 and finite, got {weight!r}")
             if isinstance(tasks, TaskMixture):
                 raise UserError(f"'{name}' is a mixture itself", next="name all environments in one mixture")
-            if not name:
-                raise UserError("an environment of a mixture has no name")
         self._shares = {name: _Share(as_source(tasks), weight) for name, (tasks, weight) in environments.items()}
 
     def next(self) -> DrawnTask | None:

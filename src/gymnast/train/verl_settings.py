@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.errors import UserError, suggest
+from gymnast.train.arguments import require_count
 from gymnast.train.batch_progress import BatchOptions
-from gymnast.train.batch_request import require_count
 from gymnast.train.sample_reader import SampleOptions
 from gymnast.types.task import PARAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gymnast.types.json import JsonObject
 
 SECTION: Final = "gymnast"
@@ -22,6 +21,7 @@ _BATCH_OPTIONS: Final = frozenset(option.name for option in fields(BatchOptions)
 _SWITCHES: Final = frozenset({"masked_vote", "mask_truncated", "stop_early"})
 _COUNTS: Final = frozenset({"workers", "max_failed_groups"})
 _LISTS: Final = frozenset({"environments", "config_paths", "overrides"})
+_TEXTS: Final = frozenset({"tokenizer", "log_dir"})
 _TRAIN: Final = ("temperature", "top_p")
 
 
@@ -49,27 +49,38 @@ class VerlSettings:
 
 def read_settings(section: Mapping[str, Any] | None) -> VerlSettings:
     """Parse the section. Raises UserError for unknown settings."""
-    values = dict(section or {})
+    given: object = section or {}
+    if not isinstance(given, Mapping):
+        what = f"the section '{SECTION}' must have settings by name, got {given!r}"
+        raise UserError(what, next="gymnast: {environments: [mcqa]}")
+    values = dict(given)
     names = {setting.name for setting in fields(VerlSettings)} - {"batch"}
     unknown = [name for name in values if name not in names | _BATCH_OPTIONS]
     if unknown:
         hint = suggest(unknown[0], sorted(names | _BATCH_OPTIONS))
         raise UserError(f"unknown setting '{unknown[0]}' in section '{SECTION}'", where="verl's config", next=hint)
-    for name in _SWITCHES & values.keys():
-        if not isinstance(values[name], bool):
-            raise UserError(f"'{name}' in section '{SECTION}' must be true or false, got {values[name]!r}")
-    for name in _COUNTS & values.keys():
-        require_count(name, values[name], at_least=0)
-    for name in _LISTS & values.keys():
-        values[name] = _texts(name, values[name])
+    _check_values(values)
     sample = SampleOptions(mask_truncated=values.get("mask_truncated", False))
     batch = BatchOptions(**{name: values[name] for name in _BATCH_OPTIONS & values.keys()}, sample=sample)
-    own: dict[str, Any] = {name: value for name, value in values.items() if name in names}
+    lists = {name: _texts(name, values[name]) for name in _LISTS & values.keys()}
+    own: dict[str, Any] = {name: value for name, value in values.items() if name in names} | lists
     if not (own.get("environments") or own.get("config_paths")):
         raise UserError(
             f"the section '{SECTION}' names no environment", where="verl's config", next="gymnast.environments: [mcqa]"
         )
     return VerlSettings(**own, batch=batch)
+
+
+def _check_values(values: Mapping[str, Any]) -> None:
+    """Raise UserError for a switch, text or count that is none."""
+    for name in _SWITCHES & values.keys():
+        if not isinstance(values[name], bool):
+            raise UserError(f"'{name}' in section '{SECTION}' must be true or false, got {values[name]!r}")
+    for name in _TEXTS & values.keys():
+        if values[name] is not None and not isinstance(values[name], str):
+            raise UserError(f"'{name}' in section '{SECTION}' must be a text, got {values[name]!r}")
+    for name in _COUNTS & values.keys():
+        require_count(name, values[name], at_least=0)
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ class PolicyVersions:
         self._positions: dict[str, int] = {}
         self.updates = 0
         """The number of weight updates."""
+        if isinstance(labels, str):
+            raise UserError(f"labels must be a list of texts, got {labels!r}", next=f"pass [{labels!r}]")
         for label in labels:
             self.advance(label)
 
@@ -62,6 +64,11 @@ class PolicySet:
     """The versions of one policy, or of several by the name of their model server."""
 
     def __init__(self, versions: PolicyVersions | Mapping[str, PolicyVersions]) -> None:
+        given = versions.values() if isinstance(versions, Mapping) else [versions]
+        if not all(isinstance(item, PolicyVersions) for item in given):
+            raise UserError(
+                f"versions must be PolicyVersions, or a mapping from model servers to those of each, got {versions!r}"
+            )
         self._by_policy = dict(versions) if isinstance(versions, Mapping) else None
         self._single = versions if isinstance(versions, PolicyVersions) else PolicyVersions()
 

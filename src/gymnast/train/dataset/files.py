@@ -21,7 +21,7 @@ import orjson
 
 from gymnast.errors import UserError
 from gymnast.store.atomic import make_folders, sync_folder
-from gymnast.train.dataset.schema import arrow_schema, library_features
+from gymnast.train.dataset.schema import arrow_schema, library_features, parquet_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -200,6 +200,7 @@ class _ParquetWriter(_SplitWriter):
         features = orjson.dumps({"info": {"features": library_features(columns)}})
         self._schema = arrow_schema(self._arrow, columns)
         self._stored = self._schema.with_metadata({"huggingface": features})
+        self._encoding = parquet_encoding(columns)
         self._shard_bytes = shard_bytes
         self._shards: list[tuple[Path, int]] = []
         self._writer: Any = None
@@ -239,7 +240,7 @@ class _ParquetWriter(_SplitWriter):
     def _open(self) -> None:
         if self._writer is None:
             path = self._staging / f"{self.split}.{len(self._shards)}"
-            self._writer = self._arrow.parquet.ParquetWriter(path, self._stored, compression="zstd")
+            self._writer = self._arrow.parquet.ParquetWriter(path, self._stored, compression="zstd", **self._encoding)
             self._shards.append((path, 0))
 
     def _close(self) -> None:
