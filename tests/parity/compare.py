@@ -26,6 +26,7 @@ _REFUSED_ROW: Final = re.compile(
     "|'expected_answer'.*should be a valid string|should be a finite number"
 )
 _LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _NAME: Final = re.compile(r"[^\W\d]")
 
 
@@ -112,10 +113,12 @@ def _have_same_labels(theirs: Any, ours: Any) -> bool:
 
 
 def _readable(name: str, value: Any) -> Any:
-    """Of an error's details all but traceback and time; of a step NeMo Gym's keys."""
+    """Of an error's details all but traceback, time and addresses of objects; of a step NeMo Gym's keys."""
     if name == "metadata" and isinstance(value, dict):
         return {
-            key: item for key, item in value.items() if key not in ("traceback", "error_traceback", "execution time")
+            key: _ADDRESS.sub(" at 0x", item) if isinstance(item, str) else item
+            for key, item in value.items()
+            if key not in ("traceback", "error_traceback", "execution time")
         }
     if name == "info" and isinstance(value, dict):
         return {key: item for key, item in value.items() if key != "supports_explicit_close"}

@@ -83,7 +83,7 @@ class OriginalProcess:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             await self._process.stdin.drain()
             line = await asyncio.wait_for(self._process.stdout.readline(), seconds)
-        except (TimeoutError, ConnectionError):
+        except (TimeoutError, ConnectionError, ValueError):  # a line that is too long is a ValueError
             return {}
         reply: dict[str, Any] = json.loads(line) if line else {}
         return reply
