@@ -90,6 +90,7 @@ class OriginalProcess:
 
     async def _start(self) -> None:
         options = {"TOKENIZERS_PARALLELISM": "false", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+        options["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED", "random")  # the same order of sets on both sides
         environment = {**os.environ, **options}
         environment.pop("PYTHONPATH", None)
         self._process = await asyncio.create_subprocess_exec(
