@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from gymnast.builtin.resources_servers.code_gen.app import (
     leaked_reasoning_rate,
 )
 from gymnast.builtin.resources_servers.code_gen.comparison import same_output, same_value
+from gymnast.builtin.resources_servers.code_gen.nemo_gym_arrays import Array
+from gymnast.builtin.resources_servers.code_gen.nemo_gym_rules import compare_values
 from gymnast.builtin.resources_servers.code_gen.testing import RunResult, read_result
 from gymnast.sandbox import SandboxError
 from tests.helpers.environments import Subject, check_cases, collect_examples, response, said, started, thought
@@ -577,3 +580,45 @@ async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:
     assert [record["reward"] for record in records] == [1.0, 0.0, 1.0, 1.0, 0.0]
     assert [record["result"] for record in records][:2] == [[True] * 4, [True, -2]]  # an input per test
     assert len(example_rows("code_gen")) == 5
+
+
+@pytest.mark.parametrize(
+    ("items", "shape", "expected", "error"),
+    [
+        ([1, 2], [2], [1, 2, 3], "operands could not be broadcast together with shapes (2,) (3,) "),
+        ([[1, 2]], [1, 2], [[1], [2, 3]], "after 1 dimensions. The detected shape was (2,) + inhomogeneous part."),
+        ([1, 2], [2], [[[1], [2]], [[3], [4, 5]]], "after 2 dimensions. The detected shape was (2, 2) + inhomogeneous"),
+    ],
+)
+def test_arrays_that_numpy_does_not_compare(items: Any, shape: list[int], expected: Any, error: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(error)):
+        compare_values(Array(items, shape, "i", 8, is_scalar=False), expected)
+
+
+@pytest.mark.parametrize(("items", "shape"), [([1, 2], [2]), ([], [0]), ([[1, 2]], [1, 2])])
+def test_a_list_of_arrays_is_neither_equal_nor_different(items: Any, shape: list[int]) -> None:
+    with pytest.raises(ValueError, match="is ambiguous"):
+        compare_values([Array(items, shape, "i", 8, is_scalar=False)], [1])
+
+
+@pytest.mark.parametrize(
+    ("array", "expected", "result"),
+    [
+        (Array(1, [], "i", 8, is_scalar=True), 1, 1),
+        (Array(1, [], "i", 8, is_scalar=True), "1", True),
+        (Array(1, [], "i", 8, is_scalar=True), None, False),
+        (Array(1, [], "i", 8, is_scalar=False), None, 0),
+        (Array([[1]], [1, 1], "i", 8, is_scalar=False), 1, 1),
+        (Array([1, 2], [2], "i", 8, is_scalar=False), [1, 2], True),
+        (Array(0.10000000149011612, [], "f", 4, is_scalar=True), 0.1, 1),
+        (Array(0.10000000149011612, [], "f", 4, is_scalar=True), [0.1], 0),
+        (Array(float("inf"), [], "f", 4, is_scalar=True), 1e300, 1),
+        (Array(1.5, [], "f", 8, is_scalar=True), [1], False),
+        (Array(1 + 0j, [], "c", 16, is_scalar=True), 1, 1),
+        (Array("2020-01-01", [], "M", 8, is_scalar=True), 1, False),
+        ({Array(1, [], "i", 8, is_scalar=True): "a"}, {1: "a"}, True),
+    ],
+)
+def test_numbers_and_arrays_of_numpy(array: Any, expected: Any, result: Any) -> None:
+    found = compare_values(array, expected)
+    assert (type(found), found) == (type(result), result)

@@ -17,6 +17,7 @@ from gymnast.builtin.resources_servers.workplace_assistant.app import (
 from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_patterns import compile_pattern, find_problem
 from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_sorting import sort_descending
 from gymnast.builtin.resources_servers.workplace_assistant.nemo_gym_times import read_time
+from gymnast.wire.calls import Scope
 from tests.env.workplace import MAIL, NAME, Desk, delete, row_with, send
 from tests.helpers.environments import called, check_cases, started
 from tests.helpers.jsonl import read_jsonl
@@ -37,6 +38,8 @@ async def test_replies_of_tools_in_one_session() -> None:
 
 async def test_a_call_of_an_unknown_tool_is_answered_as_a_failed_one() -> None:
     async with started(WorkplaceAssistant, WorkplaceSettings()) as subject:
+        early = await subject.calls.call("env", "/email_shred", {"email_id": "1"}, Scope())
+        assert early.status == 400
         desk = await Desk(subject).sit_down()
         reply = await desk.calls.call("env", "/email_shred", {"email_id": "1"}, desk.scope)
         assert (reply.status, reply.body) == (200, {"output": "Error executing tool 'email_shred': 'email_shred'"})

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import sys
 from pathlib import Path
@@ -78,4 +79,7 @@ def _parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    if "PYTHONHASHSEED" not in os.environ:  # sets have the same order on both sides
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.parity", *sys.argv[1:]])
     sys.exit(main())

@@ -23,9 +23,10 @@ _MAX_INT: Final = 2**63
 _REFUSED_ROW: Final = re.compile(
     "unknown task|more than a plain expression|images do not run here"
     "|missing: (?:instance_id|repo)|missing for mode|'eval' or 'repro-gen'"
-    "|'expected_answer'.*should be a valid string|should be a finite number"
+    "|'expected_answer'.*should be a valid string|should be a finite number|'follow_ups'.*should be a valid string"
 )
 _LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _NAME: Final = re.compile(r"[^\W\d]")
 
 
@@ -112,10 +113,12 @@ def _have_same_labels(theirs: Any, ours: Any) -> bool:
 
 
 def _readable(name: str, value: Any) -> Any:
-    """Of an error's details all but traceback and time; of a step NeMo Gym's keys."""
+    """Of an error's details all but traceback, time and addresses of objects; of a step NeMo Gym's keys."""
     if name == "metadata" and isinstance(value, dict):
         return {
-            key: item for key, item in value.items() if key not in ("traceback", "error_traceback", "execution time")
+            key: _ADDRESS.sub(" at 0x", item) if isinstance(item, str) else item
+            for key, item in value.items()
+            if key not in ("traceback", "error_traceback", "execution time")
         }
     if name == "info" and isinstance(value, dict):
         return {key: item for key, item in value.items() if key != "supports_explicit_close"}
@@ -235,10 +238,21 @@ def _session_is_refused(
     )
 
 
+def _session_is_missing(
+    _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], original: Replies, ours: Replies
+) -> bool:
+    """Both refuse the call, with texts of their own."""
+    statuses = {replies[-1]["status"] for replies in (original, ours) if replies}
+    return statuses == {400} and all(
+        name.endswith("detail") and "session" in str(own) for name, (_, own) in fields.items()
+    )
+
+
 RULES: dict[tuple[str, str], Rule] = {
     ("*", "a session for a row that cannot be scored is refused"): _session_is_refused,
     ("genrm_compare", "the judge sees an input that is a text"): _input_is_a_text,
     ("multichallenge", "a row with a weight that is not finite is refused"): _row_is_refused,
+    ("workplace_assistant", "a tool that is called without a session is refused, in other words"): _session_is_missing,
     ("*", "labels of verdicts inside answers are broken up before a judge reads them"): _labels_are_broken_up,
     ("*", "a judge without a verdict is a failure"): _judge_failed,
     ("reasoning_gym", "a row with an unknown task, or with more than arithmetic, is refused"): _row_is_refused,

@@ -13,9 +13,12 @@ from typing import Any, Final
 
 from tests.helpers.environments import response, said
 from tests.parity.odd_code import mutate_program
+from tests.parity.odd_documents import make_document
 from tests.parity.odd_math import make_answers
 from tests.parity.odd_output import Output, mutate_output, mutate_shape
+from tests.parity.odd_replies import make_edit, make_judge_reply, make_reply
 from tests.parity.odd_requests import make_run, mutate_params, mutate_response
+from tests.parity.odd_rows import change_row
 from tests.parity.odd_text import mutate_text
 from tests.parity.odd_values import mutate_value
 from tests.parity.seeds import Seed
@@ -49,6 +52,9 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
         ("use_per_record_regex", (True, False)),
         ("response_extract_regex", (None, r"Answer:\s*(.*)", r"\\boxed\{(.*?)\}", "(", r"(a)|(b)|.", "")),
         ("msg_extraction_failure", ("", "nothing")),
+        ("reward_if_full_generation_succeeds", (0.0, 1.0, -0.5)),
+        ("judge_equal_label", ("SAME", "A", "[[A=B]]\n")),
+        ("judge_not_equal_label", ("", "DIFFERENT", "=")),
         ("question_extract_regex", (r"(?s)(.{5})", r"Q: (.*)", "(", r"(a)|(e)|.")),
         ("judge_system_message", (None, "", "Be brief.")),
         *_OF_JUDGES,
@@ -79,7 +85,8 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
         ("aggregation_mode", ("mean", "min", "max", "all", "any", "weighted")),
         ("parallel_evaluation", (False,)),
         ("judge_system_message", (None, "")),
-        ("yes_label", ("YES", "[[Y]]")),
+        ("yes_label", ("YES", "[[Y]]", "")),
+        ("no_label", ("NO", "N", "")),
         *_OF_JUDGES,
     ),
     "single_step_tool_use_with_argument_comparison": (
@@ -89,6 +96,18 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
                 {"word_count_similarity_threshold": 0.0},
                 {"word_count_similarity_threshold": 0.3},
                 {"word_count_similarity_threshold": 1.0},
+                *(
+                    {
+                        "word_count_similarity_threshold": 0.1,
+                        "parallel_tool_call_rewarding": True,
+                        "parallel_tool_call_reward_mode": mode,
+                        "allow_subset": subset,
+                        "allow_superset": superset,
+                    }
+                    for mode in ("binary_strict", "fractional", "f1")
+                    for subset in (False, True)
+                    for superset in (False, True)
+                ),
                 {"word_count_similarity_threshold": 0.5, "floating_point_comparison_threshold": 0.01},
             ),
         ),
@@ -100,6 +119,7 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
         ("reward_if_swap_fails", (-1.0, 0.0, 0.5)),
         ("judge_system_message", ("",)),
         ("judge_equal_label", ("SAME", "A")),
+        ("judge_not_equal_label", ("", "DIFFERENT", "=")),
         *_OF_JUDGES,
     ),
 }
@@ -163,10 +183,10 @@ def make_request(environment: str, seeds: list[Seed], run_seed: int, number: int
         request["settings"] = {"should_use_judge": True, **request["settings"]}
         seed = replace(seed, judge=[chance.choice(_VERDICTS) for _ in range(2)])
     if seed.judge is not None:
-        request["judge"] = _reshape_judge(_choose_judge(seed, seeds, chance), chance)
+        request["judge"] = _reshape_judge(_choose_judge(environment, seed, seeds, chance), chance)
     if seed.way == "episode":
         while len(outputs) < _MAX_TURNS and chance.random() < 0.5:
-            outputs.append(_choose_output(outputs[-1], row, seeds, texts, chance))
+            outputs.append(_choose_output(environment, outputs[-1], row, seeds, texts, chance))
         return {**request, "steps": [["/reset", row], *(["/step", _with(row, output)] for output in outputs)]}
     if seed.way == "cohort" and chance.random() < 0.1:
         return {**request, "steps": [["/compare", _make_comparison(row, outputs, texts, chance)]]}
@@ -188,6 +208,8 @@ def _vary_row(environment: str, seed: Seed, number: int, texts: list[str], chanc
     if environment == "blackjack":
         row = {"seed": number, **row}  # without one, each side deals its own cards
     if chance.random() < 0.12:
+        row = change_row(environment, row, chance)
+    if chance.random() < 0.12:
         row = _mutate_row(row, chance)
     if chance.random() < 0.06:
         row["responses_create_params"] = mutate_params(row["responses_create_params"], texts, chance)
@@ -198,10 +220,13 @@ def _vary_outputs(
     environment: str, seed: Seed, row: dict[str, Any], seeds: list[Seed], texts: list[str], chance: random.Random
 ) -> tuple[dict[str, Any], list[Output]]:
     """The outputs, and the row, which has another answer if the outputs were made for it."""
-    outputs = [_choose_output(output, row, seeds, texts, chance) for output in seed.outputs]
+    outputs = [_choose_output(environment, output, row, seeds, texts, chance) for output in seed.outputs]
     if environment == "math_with_judge" and chance.random() < 0.4:
         expected, reply = make_answers(chance)
         return {**row, "expected_answer": expected}, [[said(reply)]]
+    if environment == "structured_outputs" and chance.random() < 0.3 and row.get("response_mode") != "tool_call":
+        fields, reply = make_document(chance)
+        return {**row, **fields}, [[said(reply if chance.random() < 0.8 else mutate_text(reply, chance))]]
     if environment == "code_gen" and chance.random() < 0.5:
         return row, [_mutate_programs(output, chance) for output in seed.outputs]
     return row, outputs
@@ -253,7 +278,7 @@ def _leaves(value: Any) -> list[str]:
 
 
 def _choose_output(
-    output: Output, row: dict[str, Any], seeds: list[Seed], texts: list[str], chance: random.Random
+    environment: str, output: Output, row: dict[str, Any], seeds: list[Seed], texts: list[str], chance: random.Random
 ) -> Output:
     kind = chance.random()
     if kind < 0.12:
@@ -261,7 +286,26 @@ def _choose_output(
     elif kind < 0.35 and texts:
         gold = _leaves({name: value for name, value in row.items() if name != "responses_create_params"}) or texts
         output = [said(chance.choice(_ANSWERS).format(chance.choice(gold), chance.choice(texts)))]
+    elif kind < 0.55:
+        reply = _make_own_reply(environment, row, texts or [""], chance)
+        if reply is not None:
+            output = [said(reply)]
+            return output if chance.random() < 0.6 else mutate_output(output, chance, texts)
     return output if chance.random() < 0.06 else mutate_output(output, chance, texts)
+
+
+def _make_own_reply(environment: str, row: dict[str, Any], texts: list[str], chance: random.Random) -> str | None:
+    """A reply in a form that the environment has a reason to look at."""
+    gold = _leaves({name: value for name, value in row.items() if name != "responses_create_params"}) or texts
+    reply = make_reply(environment, chance.choice(gold), chance.choice(texts), chance)
+    if environment != "swerl_gen" or reply is None:
+        return reply
+    try:
+        files = json.loads(row["metadata"]["relevant_file_contents"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    is_usable = isinstance(files, dict) and files and all(isinstance(text, str) for text in files.values())
+    return make_edit(reply, files, chance) if is_usable else None
 
 
 def _choose_settings(environment: str, seed: Seed, chance: random.Random) -> dict[str, Any]:
@@ -273,7 +317,7 @@ def _choose_settings(environment: str, seed: Seed, chance: random.Random) -> dic
     return settings
 
 
-def _choose_judge(seed: Seed, seeds: list[Seed], chance: random.Random) -> Any:
+def _choose_judge(environment: str, seed: Seed, seeds: list[Seed], chance: random.Random) -> Any:
     """The judge's replies of the seed or of another one; one of them with a change in a quarter of cases."""
     judge = seed.judge
     other = chance.choice(seeds).judge
@@ -281,11 +325,14 @@ def _choose_judge(seed: Seed, seeds: list[Seed], chance: random.Random) -> Any:
         judge = other
     if chance.random() > 0.25:
         return judge
+    own = make_judge_reply(environment, chance) if chance.random() < 0.5 else None
     if isinstance(judge, str):
-        return mutate_text(judge, chance)
+        return own if own is not None else mutate_text(judge, chance)
     if isinstance(judge, dict) and judge:
         name = chance.choice(list(judge))
-        return {**judge, name: mutate_text(str(judge[name]), chance)}
+        return {**judge, name: own if own is not None else mutate_text(str(judge[name]), chance)}
+    if own is not None:
+        return [own, *judge[1:]] if chance.random() < 0.5 else [*judge, own]
     return [mutate_text(str(reply), chance) for reply in judge]
 
 

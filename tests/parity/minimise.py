@@ -33,7 +33,8 @@ def _shrink(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name in request.get("settings", {}):
         yield {**request, "settings": {key: value for key, value in request["settings"].items() if key != name}}
     for at, (_, body) in enumerate(request["steps"]):
-        output = body.get("response", {}).get("output", []) if isinstance(body.get("response"), dict) else []
+        answer = body.get("response") if isinstance(body, dict) else None
+        output = answer.get("output", []) if isinstance(answer, dict) else []
         for number, item in enumerate(output):
             if len(output) > 1:
                 yield _replace(request, at, [*output[:number], *output[number + 1 :]])

@@ -26,7 +26,36 @@ _PRINTS: Final = (
     *("print({0}); sys.exit()", "print({0}); exit()", "print({0}); raise SystemExit(3)", "print({0}); os._exit(0)"),
     *("print({0}); assert False", "print({0}); 1 / 0", "print({0})\nprint()", "print()\nprint({0})", "print([{0}])"),
     *("sys.stdout.writelines([str({0})])", "print(str({0}) + ' ')", "print(str({0}) + '\\r')", "print(repr({0}))"),
-    *("print('%s' % ({0}))", "print({0}, {0}, sep='\\n')", "print(np.int64({0}))", "print('{{:.2f}}'.format({0}))"),
+    *(
+        "print(Decimal({0}))",
+        "print({0}, end='\\x00')",
+        "print('+' + str({0}))",
+        "print(hex({0}))",
+        "print({0} + 0j)",
+        "print({0} == {0})",
+    ),
+    *(
+        "print(str({0}).zfill(5))",
+        "print('\\t', {0})",
+        "print('{{:e}}'.format({0}))",
+        "print('{{:,}}'.format({0}))",
+        "print({0}); print(input())",
+    ),
+    *(
+        "print({0}); sys.stdout.close()",
+        "print(*str({0}))",
+        "print({0}, file=open(1, 'w'))",
+        "print({0}, file=sys.__stdout__)",
+        "print('\\ufeff', {0})",
+    ),
+    *(
+        "print({0}, file=open('/dev/stdout', 'w'))",
+        "print(str({0}), '\\x1f')",
+        "print('%s' % ({0}))",
+        "print({0}, {0}, sep='\\n')",
+        "print(np.int64({0}))",
+        "print('{{:.2f}}'.format({0}))",
+    ),
 )
 _FIRST: Final = (
     *(
@@ -85,6 +114,44 @@ _FIRST: Final = (
         "quit",
     ),
     *("from math import gcd as print", "import decimal\ndecimal.getcontext().prec = 3", "__name__ = 'x'", "return"),
+    *(
+        "from decimal import *",
+        "import io\nsys.stdin = io.StringIO('1 2')",
+        "import contextlib",
+        "from dataclasses import dataclass",
+        "import heapq, bisect",
+    ),
+    *(
+        "import string, itertools as it",
+        "input = sys.stdin.read",
+        "inp = iter(sys.stdin.readlines())\ninput = lambda: next(inp)",
+        "print = sys.stdout.write",
+    ),
+    *(
+        "import atexit\natexit.register(print, 9)",
+        "import faulthandler",
+        "import ctypes",
+        "import tkinter",
+        "def sum(x): return 0",
+        "lambda: 0",
+        "...",
+    ),
+    *(
+        "sys.exit = None",
+        "os.environ.clear()",
+        "sys.argv = []",
+        "os.chdir('/')",
+        "import locale\nlocale.setlocale(locale.LC_ALL, '')",
+        "1 if 1 else 2",
+    ),
+    *(
+        "sys.set_int_max_str_digits(0)",
+        "f = f'{1 + 1=}'",
+        "assert __file__",
+        "print(end='')",
+        "globals()['z'] = 2",
+        "z = z if 'z' in dir() else 0",
+    ),
     *("import signal\nsignal.alarm(0)", "import gc\ngc.disable()", "open('x', 'w').write('1')", "os.remove('x')"),
 )
 _INDENT: Final = "    "

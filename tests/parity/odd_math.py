@@ -28,6 +28,25 @@ _FRAMES: Final = (
     ),
     *("$$\\boxed{{\n{0}\n}}$$", "\\boxed{{ {0} }}", "\\boxed{{{0}.}}", "**{0}**", "# Answer\n\n$${0}$$", "\\({0}\\)"),
     *("\\boxed{{({0})}}", "\\boxed{{\\left\\{{{0}\\right\\}}}}", "$x={1}$ or $x={0}$", "`{0}`", "\\fbox{{{0}}}"),
+    *(
+        "\\boxed{{{0}}}\\boxed{{{1}}}",
+        "Final answer: ${0}",
+        "\\boxed{{\\begin{{array}}{{l}}{0}\\end{{array}}}}",
+        "\\boxed {{{0}}}",
+    ),
+    *(
+        "\\boxed{{\\text{{The answer is }} {0}}}",
+        "x \\in \\boxed{{{0}}}",
+        "\\boxed{{{0}\\text{{ and }}{1}}}",
+        "$\\boxed{{{0}}}$ or ${1}$",
+    ),
+    *(
+        "答案：$\\boxed{{{0}}}$。",
+        "\\boxed{{\\mathbf{{{0}}}}}",
+        "\\boxed{{\\left.{0}\\right|}}",
+        "$\\boxed{{{0}$",
+        "\\boxed{{\\$ {0}}}",
+    ),
     *("\\boxed{{{0} \\text{{ or }} {1}}}", "\\boxed{{{0}, {1}}}", "\\boxed{{{0}}}$", "\\boxed{{{0}}}\n\\boxed{{}}"),
 )
 
@@ -49,7 +68,32 @@ def _grow(chance: random.Random, depth: int) -> Tree:
         return _grow_leaf(chance)
     parts = [_grow(chance, depth - 1) for _ in range(chance.randint(2, 3))]
     kinds = ("sum", "product", "fraction", "power", "root", "call", "set", "tuple", "interval", "union", "equation")
-    odd = ("matrix", "unit", "mixed", "choose", "absolute", "plus_minus", "negative", "repeating", "base", "factorial")
+    rare = (
+        "text",
+        "sum_over",
+        "complex",
+        "vector",
+        "ratio",
+        "chain",
+        "scientific",
+        "empty",
+        "date",
+        "function",
+        "subscript",
+    )
+    odd = (
+        *rare,
+        "matrix",
+        "unit",
+        "mixed",
+        "choose",
+        "absolute",
+        "plus_minus",
+        "negative",
+        "repeating",
+        "base",
+        "factorial",
+    )
     return (chance.choice((*kinds, *kinds, *odd)), *parts)
 
 
@@ -119,6 +163,90 @@ def _write(tree: Tree, chance: random.Random) -> str:
         "negative": (f"-{first}", f"-({first})", f"−{first}", f"\\minus {first}"),
         "repeating": (f"0.\\overline{{{first}}}", f"0.{first}\\ldots", f"{first}..."),
         "base": (f"{first}_{{{last}}}", f"{first}_2", f"({first})_{{10}}"),
+        "text": (
+            f"\\text{{{first}}}",
+            f"\\mathrm{{{first}}}",
+            "\\text{yes}",
+            "True",
+            f"\\text{{{first} apples}}",
+            "(A)",
+        ),
+        "sum_over": (
+            f"\\sum_{{k=1}}^{{3}} {first}",
+            f"\\int_0^1 {first} dx",
+            f"\\lim_{{x\\to 0}} {first}",
+            f"\\prod_{{k=1}}^2 {first}",
+        ),
+        "complex": (
+            f"{first}+{last}i",
+            f"{first} - {last} i",
+            f"i{first}",
+            f"{first}+i",
+            f"{first}e^{{i\\pi}}",
+            f"\\overline{{{first}}}",
+        ),
+        "vector": (
+            f"\\langle {first}, {last}\\rangle",
+            f"\\vec{{{first}}}",
+            f"{first}\\mathbf{{i}}+{last}\\mathbf{{j}}",
+            f"\\hat{{{first}}}",
+        ),
+        "ratio": (
+            f"{first}:{last}",
+            f"{first} : {last}",
+            f"{first} \\text{{ to }} {last}",
+            f"{first}\\colon {last}",
+            f"{first}/{last}/1",
+        ),
+        "chain": (
+            f"{first}<x<{last}",
+            f"{first} \\le x \\leq {last}",
+            f"x<{first} \\text{{ or }} x>{last}",
+            f"x\\ne {first},{last}",
+        ),
+        "scientific": (
+            f"{first}\\times 10^{{-3}}",
+            f"{first}e5",
+            f"{first}E-2",
+            f"{first} * 10**2",
+            f"10^{{{first}}}",
+            f"{first}·10⁵",
+        ),
+        "empty": (
+            "\\emptyset",
+            "\\varnothing",
+            "\\{\\}",
+            "\\mathbb{R}",
+            "\\infty",
+            "-\\infty",
+            "\\text{none}",
+            "\\mathbb{Z}^+",
+        ),
+        "date": (
+            f"{first}^\\text{{th}}",
+            "12:30",
+            "May 5",
+            "5/12/2024",
+            f"{first}\\text{{ p.m.}}",
+            f"\\${first}.50",
+            f"£{first}",
+            f"{first}€",
+        ),
+        "function": (
+            f"f(x)={first}",
+            f"y = {first}x + {last}",
+            f"f^{{-1}}({first})",
+            f"\\log_{{{first}}} {last}",
+            f"f'({first})",
+            f"x \\mapsto {first}",
+        ),
+        "subscript": (
+            f"a_{{{first}}}",
+            f"x_1={first}, x_2={last}",
+            f"{first}_{last}",
+            f"a_n = {first}",
+            f"x_{{1,2}} = {first}",
+        ),
         "factorial": (f"{first}!", f"{first} \\bmod {last}", f"\\gcd({first}, {last})"),
     }
     return chance.choice(forms[kind])

@@ -11,6 +11,7 @@ from tests.parity.odd_text import mutate_text
 from tests.parity.odd_values import mutate_arguments, mutate_value
 
 Output = list[dict[str, Any]]
+_MAX_REPEATED: Final = 2000
 
 
 def mutate_output(output: Output, chance: random.Random, others: list[str]) -> Output:
@@ -224,6 +225,135 @@ def _use_tools(output: Output, chance: random.Random) -> Output:
     )
 
 
+def _add_foreign_item(output: Output, chance: random.Random) -> Output:
+    """An item of a tool that a provider runs, or of another kind that a response may have."""
+    item: dict[str, Any] = chance.choice(
+        (
+            {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "x"}},
+            {
+                "type": "mcp_call",
+                "id": "m",
+                "name": "f",
+                "arguments": "{}",
+                "server_label": "s",
+                "output": "\\boxed{1}",
+            },
+            {"type": "mcp_list_tools", "id": "m", "server_label": "s", "tools": []},
+            {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "x"},
+            {
+                "type": "code_interpreter_call",
+                "id": "i",
+                "code": "1",
+                "container_id": "c",
+                "outputs": [],
+                "status": "completed",
+            },
+            {"type": "file_search_call", "id": "f", "queries": ["x"], "status": "completed", "results": None},
+            {"type": "image_generation_call", "id": "g", "result": None, "status": "completed"},
+            {"type": "local_shell_call", "id": "l", "call_id": "c", "action": {"type": "exec", "command": []}},
+            {"type": "item_reference", "id": "m"},
+            {"type": "compaction", "id": "k", "encrypted_content": "x"},
+            {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "A"}]},
+            {"type": "", "id": "e"},
+        )
+    )
+    at = chance.randint(0, len(output))
+    return [*output[:at], item, *output[at:]]
+
+
+def _change_ids(output: Output, chance: random.Random) -> Output:
+    """All items with one id, with none, or with another type of it."""
+    value = chance.choice(("", "same", None, 7, "é" * 200))
+    return [{**item, chance.choice(("id", "call_id")): value} for item in output]
+
+
+def _add_empty_message(output: Output, chance: random.Random) -> Output:
+    """A message without a text that has content of some kind, at an end."""
+    contents: tuple[Any, ...] = (
+        [],
+        "",
+        None,
+        [{"type": "output_text", "text": "", "annotations": []}],
+        [{"type": "refusal", "refusal": ""}],
+    )
+    message = {
+        "type": "message",
+        "role": "assistant",
+        "id": "m",
+        "status": "completed",
+        "content": chance.choice(contents),
+    }
+    return [message, *output] if chance.random() < 0.5 else [*output, message]
+
+
+def _mix_parts(output: Output, chance: random.Random) -> Output:
+    """Parts of other kinds before or after the text of a message."""
+    part: dict[str, Any] = chance.choice(
+        (
+            {"type": "refusal", "refusal": "No."},
+            {"type": "input_image", "image_url": "data:,", "detail": "auto"},
+            {"type": "output_text", "text": "", "annotations": []},
+            {"type": "output_text", "text": "\n", "annotations": [], "logprobs": []},
+            {"type": "output_audio", "data": "", "transcript": "A"},
+            {"type": "output_text", "text": None, "annotations": []},
+            {"text": "A"},
+        )
+    )
+    return [
+        {**item, "content": chance.choice(([part, *item["content"]], [*item["content"], part]))}
+        if isinstance(item.get("content"), list)
+        else item
+        for item in output
+    ]
+
+
+def _change_arguments_type(output: Output, chance: random.Random) -> Output:
+    """Calls whose arguments are no text, or that say more than others do."""
+    more: dict[str, Any] = chance.choice(
+        (
+            *(
+                {"arguments": {}},
+                {"arguments": None},
+                {"arguments": "[]"},
+                {"arguments": "7"},
+                {"arguments": '"{}"'},
+                {"call_id": ""},
+            ),
+            *({"namespace": "n"}, {"status": None}, {"parsed_arguments": {}}, {"id": None}, {"name": "F"}),
+        )
+    )
+    return [{**item, **more} if item.get("type") == "function_call" else item for item in output]
+
+
+def _say_phase(output: Output, chance: random.Random) -> Output:
+    """Messages that say whether they are comments or the answer."""
+    phase = chance.choice(("commentary", "final_answer", None))
+    return [{**item, "phase": phase} if item.get("type") == "message" else item for item in output]
+
+
+def _repeat_many(output: Output, chance: random.Random) -> Output:
+    """Hundreds of items before the last one, if they are short."""
+    if len(str(output[:1])) > _MAX_REPEATED:
+        return output
+    return output[:1] * chance.choice((30, 300)) + output[-1:]
+
+
+def _think_in_odd_ways(output: Output, chance: random.Random) -> Output:
+    """Reasoning whose parts have other types than servers send."""
+    text = chance.choice(("so", "<think>", "</think></think>", "\\boxed{2}"))
+    reasoning: dict[str, Any] = chance.choice(
+        (
+            {"type": "reasoning", "id": "r", "summary": text},
+            {"type": "reasoning", "id": "r", "summary": None},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]},
+            {"type": "reasoning", "id": "r", "summary": [{"text": text}]},
+            {"type": "reasoning", "id": "r", "content": [{"type": "reasoning_text", "text": text}]},
+            {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": text}], "role": "assistant"},
+        )
+    )
+    return chance.choice(([reasoning, *output], [*output, reasoning]))
+
+
 def _change_anything(output: Output, chance: random.Random) -> Output:
     changed = mutate_value(output, chance)
     return changed if isinstance(changed, list) and all(isinstance(item, dict) for item in changed) else output
@@ -232,5 +362,6 @@ def _change_anything(output: Output, chance: random.Random) -> Output:
 _SHAPES: Final[tuple[Callable[[Output, random.Random], Output], ...]] = (
     *(_split_parts, _split_messages, _add_item, _add_item, _change_role, _drop_field, _plain_content, _change_status),
     *(_change_part_type, _reorder, _think_instead, _change_anything, _add_tokens, _add_details, _think_in_between),
-    _use_tools,
+    *(_use_tools, _add_foreign_item, _change_ids, _add_empty_message, _mix_parts, _change_arguments_type, _say_phase),
+    *(_repeat_many, _think_in_odd_ways),
 )

@@ -5,6 +5,8 @@ A mutation takes a text and random numbers and returns a text. `mutate_text` app
 
 from __future__ import annotations
 
+import base64
+import codecs
 import html
 import json
 import random
@@ -37,6 +39,25 @@ _DASHES: Final = ("\u2212", "\u2013", "\u2014", "\u2010", "\uff0d", "\u00ad")
 _NUMBERS: Final = (
     *("NaN", "Infinity", "-Infinity", "inf", "1e400", "-0", "-0.0", "1e-400", "9007199254740993", "1" * 40),
     *("18446744073709551616", "0x1F", "0b11", "1_000", "1,000", "1.000,5", "007", ".5", "5.", "+3", "1/2", "½", "50%"),
+    *(
+        "1'000",
+        "1\u202f000",
+        "1.000.000",
+        "0o17",
+        "1j",
+        "１．５",
+        "1٫5",
+        "∞",
+        "+0",
+        "--1",
+        "1..2",
+        "e5",
+        "1L",
+        "0x1p3",
+        "5!",
+        "1;2",
+        "2/0",
+    ),
     *("1e3", "1E+3", "3.0", "10^2", "2^{10}", "1 000", "−3", "0.1+0.2", "٣", "Ⅳ", "１２", "3.14159265358979323846"),
 )
 _PROSE: Final = (
@@ -423,6 +444,100 @@ def restyle(text: str, chance: random.Random) -> str:
     )
 
 
+def use_case_pairs(text: str, chance: random.Random) -> str:
+    """Letters that are equal to others only if case is ignored, or whose case has another length."""
+    pairs = (
+        ("k", "\u212a"),
+        ("K", "\u212a"),
+        ("s", "ſ"),
+        ("å", "\u212b"),
+        ("ss", "ẞ"),
+        ("i", "i\u0307"),
+        ("I", "İ"),
+        ("fi", "ﬁ"),
+    )
+    old, new = chance.choice(
+        (*pairs, ("st", "ﬆ"), ("σ", "ς"), ("u", "µ"), ("dz", "ǆ"), ("n", "ŉ"), ("j", "ǰ"), ("o", "Ω"))
+    )
+    return text.replace(old, new, chance.choice((1, -1))) if old in text else _insert(text, chance, new)
+
+
+def use_rare_spaces(text: str, chance: random.Random) -> str:
+    """White space on which regular expressions, `strip` and `split` do not agree in every language."""
+    space = chance.choice("\x1c\x1d\x1f\x0b\x0c\x85\u2000\u2007\u200a\u2028\u202f\u3164\u2800\u180e\ufeff\x00")
+    return chance.choice((space + text, text + space, text.replace(" ", space), _insert(text, chance, space * 2)))
+
+
+def encode(text: str, chance: random.Random) -> str:
+    """The same in another notation: references, escapes, base64, percent signs, marks of Markdown and TeX."""
+    at = _pick(text, chance)
+    letter, rest = text[at : at + 1] or "x", text[at + 1 :]
+    number = ord(letter)
+    one = chance.choice(
+        (
+            *(
+                f"&#{number};",
+                f"&#x{number:x};",
+                f"\\u{number:04x}",
+                f"\\x{number % 256:02x}",
+                f"\\N{{{number}}}",
+                f"U+{number:04X}",
+            ),
+            *(
+                f"\\{letter}",
+                f"{letter}\u0336",
+                f"{letter}\u20dd",
+                f"\\mathbf{letter}",
+                f"^{letter}",
+                f"_{{{letter}}}",
+                f"\\char{number}",
+            ),
+            *(
+                f"%{number % 256:02X}",
+                f"{letter}\u200d",
+                f"**{letter}**",
+                f"<sub>{letter}</sub>",
+                f"[{letter}](x)",
+                f"~~{letter}~~",
+            ),
+        )
+    )
+    whole = (
+        base64.b64encode(text.encode("utf-8", "replace")).decode(),
+        text.encode("utf-8", "replace").hex(),
+        text[::-1],
+        codecs.encode(text, "rot13"),
+    )
+    return chance.choice(whole) if chance.random() < 0.1 else text[:at] + one + rest
+
+
+def strike(text: str, chance: random.Random) -> str:
+    """Taken back and said again, or put under a condition."""
+    return chance.choice(
+        (
+            *(
+                f"~~{text}~~",
+                f"{text} — no.",
+                f"Not {text}",
+                f"<del>{text}</del>{text}",
+                f"If so, {text}; if not, nothing.",
+                f"{text}?",
+            ),
+            *(
+                f"{text}\n\nCorrection: see above.",
+                f"[{text}]^1\n\n[^1]: {text}",
+                f"{text}\\\\ {text}",
+                f"<details>{text}</details>",
+            ),
+        )
+    )
+
+
+def insert_private(text: str, chance: random.Random) -> str:
+    """Private characters, and characters that Unicode does not have."""
+    return _insert(text, chance, chance.choice(("\ue000", "\uf8ff", "\uffff", "\U0010ffff", "\U000e0001", "\ufdd0")))
+
+
 def blank(_text: str, chance: random.Random) -> str:
     """Nothing, or next to nothing."""
     return chance.choice(
@@ -457,6 +572,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         restyle,
         lengthen,
     ),
+    *(use_case_pairs, use_rare_spaces, encode, strike, insert_private),
 )
 
 

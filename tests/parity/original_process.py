@@ -83,13 +83,14 @@ class OriginalProcess:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             await self._process.stdin.drain()
             line = await asyncio.wait_for(self._process.stdout.readline(), seconds)
-        except (TimeoutError, ConnectionError):
+        except (TimeoutError, ConnectionError, ValueError):  # a line that is too long is a ValueError
             return {}
         reply: dict[str, Any] = json.loads(line) if line else {}
         return reply
 
     async def _start(self) -> None:
         options = {"TOKENIZERS_PARALLELISM": "false", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+        options["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED", "random")  # the same order of sets on both sides
         environment = {**os.environ, **options}
         environment.pop("PYTHONPATH", None)
         self._process = await asyncio.create_subprocess_exec(

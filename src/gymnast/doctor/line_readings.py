@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from gymnast.doctor.log_lines import Level, hints_at_failure, level_of, reports_failure
+from gymnast.doctor.log_lines import Level, hints_at_failure, is_text, level_of, reports_failure
 from gymnast.doctor.log_markers import (
     ACCESS,
     BOUNDARY,
@@ -119,10 +119,13 @@ def _classify(line: bytes) -> LineReading:
     ids = [name for name, known in SIGNATURES.items() if known.pattern.search(own)]
     if level is Level.INFO:
         ids = [name for name in ids if SIGNATURES[name].at_any_level]
+    is_failure = reports_failure(own)
+    if level is Level.NONE and not is_failure and is_text(own):
+        ids = [name for name in ids if name not in BROAD]
     ids = _innermost(ids, own) if len(ids) > 1 and all(name in BROAD for name in ids) else _heaviest(ids)
     if not ids and level is not Level.ERROR and RESULT.search(own):
         return LineReading(markers, level, is_failure=False, is_hint=False)
-    return LineReading((*ids, *markers), level, reports_failure(own), hints_at_failure(own))
+    return LineReading((*ids, *markers), level, is_failure, hints_at_failure(own))
 
 
 def _is_command(line: bytes) -> bool:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from gymnast.doctor.failure_lines import FailureLine
 
 _STORM: Final = 20
+_MANY_SENTENCES: Final = 25
+_WIDE: Final = 1000
+"""Lines over which sentences with words of failure are spread in a log that records what a model said."""
 _MANY: Final = 10
 _NEAR: Final = 60
 """Lines between a hint or a warning and the failure that it explains."""
@@ -27,8 +30,9 @@ _SOON: Final = 20
 def find_hints(logs: LogFacts, failures: list[FailureLine]) -> Iterator[FailureLine]:
     """Lines that count because nothing says more: words of failure without a level, and warnings before a failure."""
     best = min((failure.role for failure in failures), default=None)
+    transcripts = set(_find_transcripts(logs))
     for event in logs.events:
-        if event.is_certain:
+        if event.is_certain or (event.first.file in transcripts and not event.is_warning):
             continue
         line = line_of_text(event.first, "words of failure", event.position, event.at, count=event.count)
         if event.is_warning:
@@ -42,6 +46,17 @@ def find_hints(logs: LogFacts, failures: list[FailureLine]) -> Iterator[FailureL
             counts = counts or any(0 < other.position - line.position <= 5 for other in failures)
         if counts and (best is None or _is_near(line, failures)):
             yield line
+
+
+def _find_transcripts(logs: LogFacts) -> Iterator[str]:
+    """The logs in which many different lines without a level, far apart, have words of failure: they quote texts."""
+    lines: dict[str, list[int]] = {}
+    for event in logs.events:
+        if not event.is_certain and not event.is_warning:
+            lines.setdefault(event.first.file, []).append(event.first.line)
+    for file, numbers in lines.items():
+        if len(numbers) >= _MANY_SENTENCES and max(numbers) - min(numbers) >= _WIDE:
+            yield file
 
 
 def _ends_well(event: LogEvent, logs: LogFacts) -> bool:
@@ -59,7 +74,10 @@ def _is_passed_over(line: FailureLine, event: LogEvent, logs: LogFacts) -> bool:
     return is_soft and any(last.line > event.last_line and _STARTING.search(message_of(last.text)) for last in ends)
 
 
-_IGNORED: Final = re.compile(r"(?i)\b(?:ignored|ignoring|harmless|not fatal|non-fatal|can be ignored)\b")
+_IGNORED: Final = re.compile(
+    r"(?i)\b(?:ignored|ignoring|harmless|not fatal|non-fatal|can be ignored"
+    r"|using (?:the )?(?:best|last|previous|default))\b"
+)
 _STARTING: Final = re.compile(r"(?i)\b(?:start(?:ing|ed)|listening|ready|running|loaded|enabled|connected)\b")
 
 

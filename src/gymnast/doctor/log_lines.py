@@ -20,7 +20,8 @@ class Level(IntEnum):
 
 
 _NAMES: Final = {
-    **dict.fromkeys((b"trace", b"debug", b"info", b"information", b"notice", b"normal", b"verbose"), Level.INFO),
+    **dict.fromkeys((b"trace", b"debug", b"info", b"information", b"note", b"notice"), Level.INFO),
+    **dict.fromkeys((b"normal", b"verbose"), Level.INFO),
     **dict.fromkeys((b"warn", b"warning"), Level.WARNING),
     **dict.fromkeys((b"err", b"error", b"erro", b"fatal", b"critical", b"crit", b"severe", b"alert"), Level.ERROR),
     **dict.fromkeys((b"emerg", b"panic", b"fehler", b"erreur"), Level.ERROR),
@@ -65,6 +66,8 @@ _PROSE: Final = re.compile(
 _SENTENCE: Final = 14
 _PARAGRAPH: Final = 45
 _SIGNS: Final = re.compile(rb"[:/_(\[{\"'`\\]")
+_FORMULA: Final = re.compile("[¬∧∨↔⊕⊻∀∃∴⇒≠≤≥√]")
+"""Signs of mathematics: a model or a person writes them."""
 _PYTHON_WARNING: Final = re.compile(rb":\d+: \w*Warning: ")
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
@@ -96,6 +99,8 @@ _WEAK: Final = re.compile(
     rb"(?:option|argument)|call ?stack|back ?trace|stack trace)(?![\w-]))"
 )
 _FILE_NAME: Final = re.compile(rb"(?i:-W\S*error\S*|[\w-]*(?:error|fail|exception|crash)[\w-]*\.[a-z]{1,4}(?![\w.]))")
+_NAMES_IN_LIST: Final = re.compile(rb"""\[(?:\s*(?:'[^'\n]*'|"[^"\n]*")\s*(?:,|(?=\])))+\]?""")
+"""A list of quoted names: the words in it are data."""
 _NO_FAILURE: Final = re.compile(
     rb"(?i:(?<!rank )(?<!worker )(?<!gpu )(?<!node )(?<!process )(?<!device )(?<!task )\b0 (?:errors?|fail\w*"
     rb"|exceptions?)|(?:^|[,;:(|]) *0 (?:of \d+ )?(?:\w+ ){1,3}(?:errors?|fail\w*)\b"
@@ -177,12 +182,16 @@ def reports_failure(line: bytes) -> bool:
 
 def hints_at_failure(line: bytes) -> bool:
     """True if a line without a level has words of failure, and is not the prose of a person or a model."""
-    return level_of(line) is Level.NONE and speaks_of_failure(line) and not _PROSE.search(line) and not _is_text(line)
+    return level_of(line) is Level.NONE and speaks_of_failure(line) and not is_text(line)
 
 
-def _is_text(line: bytes) -> bool:
-    """True for a paragraph, or a long sentence without a sign that programs write: a colon, a path, a name, a quote."""
+def is_text(line: bytes) -> bool:
+    """True for an argument, mathematics, a paragraph, or a long sentence without what programs write, such as paths."""
     words = len(line.split())
+    if _PROSE.search(line):
+        return True
+    if not line.isascii() and _FORMULA.search(line.decode(errors="replace")):
+        return True
     return words >= _PARAGRAPH or (words >= _SENTENCE and _SIGNS.search(line) is None)
 
 
@@ -190,7 +199,8 @@ def speaks_of_failure(line: bytes) -> bool:
     """True if a line has words of failure, and none that take them back."""
     if _CANCELLED.search(line):
         return False
-    return _WEAK.search(_FILE_NAME.sub(b"", line)) is not None and _NO_FAILURE.search(line) is None
+    own = _FILE_NAME.sub(b"", _NAMES_IN_LIST.sub(b"", line) if b"['" in line or b'["' in line else line)
+    return _WEAK.search(own) is not None and _NO_FAILURE.search(line) is None
 
 
 def is_normal(line: bytes) -> bool:

@@ -50,6 +50,7 @@ _BARE: Final = re.compile(
 """An exception that only says that something failed."""
 _ERROR_MESSAGE: Final = re.compile(r"\W*(?:[\w.]+\.)?\w*(?:Error|Exception): \w")
 _EVENT: Final = re.compile(r"\s*(?:Warning|Normal)\s")
+_UNSCHEDULED: Final = re.compile(r"\bFailedScheduling\b")
 _LONG: Final = 400
 """Lines after which an error that does not come again is over."""
 _NAMES_SOMETHING: Final = re.compile(r"[\d/'\"=_`<\[]|\w\.\w|(?:\w+\W+){5}")
@@ -57,6 +58,8 @@ _NAMES_SOMETHING: Final = re.compile(r"[\d/'\"=_`<\[]|\w\.\w|(?:\w+\W+){5}")
 _MESSAGE_LINES: Final = 2
 _OFTEN: Final = 5
 _ANOTHER_RUN: Final = 300
+_SHARE_OF_GAP: Final = 10
+"""An exception ends a log if far fewer lines follow it than lie between it and an earlier one."""
 _SAME_TIME_S: Final = 900.0
 _AT_END: Final = 2
 _BURST: Final = 6
@@ -134,6 +137,8 @@ def _weigh_duration(line: FailureLine, failures: list[FailureLine], logs: LogFac
     """What stopped long before the end is not why a program is still in trouble there, unless nothing else could be."""
     if _EVENT.match(line.quote.text) and not _REPEATED.search(line.quote.text) and _has_repeated(failures, line):
         return replace(line, role=Role.END)
+    if _is_scheduled_since(line, failures):
+        return replace(line, role=Role.END, is_aftermath=True)
     if line.exception is None and line.failure_class in _SEES_DEATH and _follows_death(line, failures):
         return replace(line, role=Role.END, is_aftermath=True)
     last = next((end.last.line for end in logs.ends if end.last and end.last.file == line.quote.file), 0)
@@ -177,7 +182,7 @@ def _is_of_earlier_run(line: FailureLine, failures: list[FailureLine], last: int
         and other.role < Role.ANNOUNCEMENT
         and other.failure_class not in BETWEEN_PROCESSES - {"data_unreadable"} | ENDS | NOTICED
         and other.quote.file == line.quote.file
-        and last - other.last_line <= _NEAR
+        and last - other.last_line <= max(_NEAR, (other.quote.line - line.last_line) // _SHARE_OF_GAP)
         and _is_long_after(line, other)
         for other in failures
     )
@@ -221,6 +226,19 @@ def _has_repeated(failures: list[FailureLine], line: FailureLine) -> bool:
         other.quote.file == line.quote.file
         and _REPEATED.search(other.quote.text)
         and (other.quote.line < line.quote.line or not _BACK_OFF.search(other.quote.text))
+        for other in failures
+    )
+
+
+def _is_scheduled_since(line: FailureLine, failures: list[FailureLine]) -> bool:
+    """True for a pod that found no node at first, and of which later events come from its node."""
+    if not (_EVENT.match(line.quote.text) and _UNSCHEDULED.search(line.quote.text)):
+        return False
+    return any(
+        other.quote.file == line.quote.file
+        and other.quote.line > line.last_line
+        and _EVENT.match(other.quote.text)
+        and not _UNSCHEDULED.search(other.quote.text)
         for other in failures
     )
 

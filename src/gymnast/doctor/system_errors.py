@@ -53,8 +53,13 @@ def classify_plain(message: str) -> str | None:
     return next((name for name, pattern in _PLAIN if pattern.search(message)), None)
 
 
+_ZERO: Final = re.compile(r"\b[a-zA-Z][\w-]*[:=]? 0(?:,|;|$)")
+"""A counter of what did not happen."""
+
+
 def classify(message: str) -> str | None:
     """The class of a failure that a program reports, or None. The earlier entry of the table wins."""
+    message = _ZERO.sub("", message)
     return next((name for name, pattern in _PATTERNS if pattern.search(message)), None)
 
 

@@ -323,16 +323,29 @@ def _show(value: Any) -> str:
 
 def _encode(value: Any) -> Any:
     """A value as JSON from which an equal one can be made: what JSON does not have becomes `{kind: content}`."""
+    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "dtype") and not isinstance(value, str):
+        return {"numpy": _describe_array(value)}
     for kinds, encode in _ENCODERS:
         if isinstance(value, kinds):
             return encode(value)
-    for method in ("tolist", "item"):  # numbers and arrays of numpy
+    for method in ("tolist", "item"):  # numbers and arrays that are like numpy's
         if hasattr(value, method):
             return _encode(getattr(value, method)())
     try:
         return {"other": _encode(float(value))}
     except Exception:  # noqa: BLE001 - as above
         return {"other": None}
+
+
+def _describe_array(value: Any) -> dict[str, Any]:
+    """A number or an array of numpy: its elements, and what comparisons with it depend on."""
+    return {
+        "items": _encode(value.tolist()),
+        "shape": list(value.shape),
+        "kind": value.dtype.kind,
+        "item_bytes": value.dtype.itemsize,
+        "is_scalar": any(base.__name__ == "generic" for base in type(value).__mro__),
+    }
 
 
 def _encode_int(value: int) -> Any:

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from gymnast.kit import JsonObject
 
+from .nemo_gym_arrays import Array, Truth
+
 THINK_TAGS: Final = ("<think>", "</think>")
 _RELATIVE: Final = 1e-5
 _ABSOLUTE: Final = 1e-8
@@ -46,9 +48,19 @@ def find_output_mismatch(output: str, expected: str) -> str | None:
     return None
 
 
-def same_value(value: Any, expected: Any) -> bool:
-    """Whether the value of a function is the expected one: equal, equal as JSON, or two numbers that are close."""
-    return bool(value == expected) or _same_json(value, expected) or _close(value, expected)
+def compare_values(value: Any, expected: Any) -> bool | int:
+    """Whether the value of a function is the expected one: equal, equal as JSON, or two numbers that are close.
+
+    1 or 0 if numpy says so. Raises ValueError if it cannot compare them.
+    """
+    equal = value == expected
+    is_numpys = isinstance(equal, Truth)
+    if is_numpys and equal.size != 1:  # NeMo Gym fails
+        return bool(value.items == expected)
+    if equal:
+        return 1 if is_numpys else True
+    checks = (_same_json(value, expected), _close(value, expected))
+    return True if any(checks) else 0 if is_numpys and checks == (None, None) else False
 
 
 def decode_value(encoded: Any) -> Any:
@@ -98,20 +110,32 @@ def _decimals(line: str) -> list[Decimal] | None:
         return None
 
 
-def _same_json(value: Any, expected: Any) -> bool:
+def _same_json(value: Any, expected: Any) -> bool | None:
+    """Whether two values are the same JSON; None if one of them is not JSON."""
     try:
-        return json.dumps(value) == json.dumps(expected)
+        return json.dumps(value, default=_plain) == json.dumps(expected)
     except (TypeError, ValueError, RecursionError):
-        return False
+        return None
 
 
-def _close(value: Any, expected: Any) -> bool:
+def _plain(value: Any) -> float:
+    if isinstance(value, Array) and value.is_float:
+        return float(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _close(value: Any, expected: Any) -> bool | None:
+    """Whether two numbers are close; None if one of the values is not a number."""
     try:
         number, right = float(value), float(expected)
     except (TypeError, ValueError, OverflowError):
-        return False
+        return None
     is_finite = abs(right) < float("inf")
     return number == right or (is_finite and abs(number - right) <= _ABSOLUTE + _RELATIVE * abs(right))
+
+
+def _decode_array(content: Any) -> Array:
+    return Array(**{**content, "items": decode_value(content["items"])})
 
 
 def _decode_number(content: Any) -> Any:
@@ -127,5 +151,6 @@ _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     "tuple": lambda content: tuple(decode_value(content)),
     "set": lambda content: set(decode_value(content)),
     "dict": lambda content: {decode_value(key): decode_value(item) for key, item in content},
+    "numpy": _decode_array,
     "other": _decode_number,
 }

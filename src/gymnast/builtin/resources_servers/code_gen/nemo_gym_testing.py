@@ -18,12 +18,12 @@ from typing import Any, Final
 from gymnast.kit import JsonObject, Limits, PythonSession, Sandbox, precompile
 
 from .nemo_gym_rules import (
+    compare_values,
     decode_value,
     find_output_mismatch,
     make_start_failure,
     parse_arguments,
     parse_outputs,
-    same_value,
     shorten,
 )
 from .testing import TrialOptions, encode_literal, output_cap
@@ -46,7 +46,7 @@ class TrialResult:
 
     @property
     def has_passed(self) -> bool:
-        return all(result is True for result in self.result)
+        return all(result == 1 for result in self.result)
 
 
 async def score_program(source: str, tests: UnitTests, sandbox: Sandbox, options: TrialOptions) -> TrialResult:
@@ -109,12 +109,12 @@ async def _run_tests(tests: UnitTests, steps: _Steps, expected: list[Any] | None
     seconds = 0.0
     for index in range(min(len(tests.inputs), len(tests.outputs))):
         report = await steps.run(tests.input_for(index))
-        metadata = await asyncio.to_thread(_judge_test, report, tests, index, expected)
+        verdict, metadata = await asyncio.to_thread(_judge_test, report, tests, index, expected)
         if metadata and report.get("lost"):
             raise _NoResultError
+        result.append(verdict)
         if metadata:
-            return [*result, False if report["how"] == "value" else metadata["error_code"]], metadata
-        result.append(True)
+            return result, metadata
         seconds += _read_seconds(report)
     return result, {"execution time": seconds}
 
@@ -142,25 +142,35 @@ def _read_seconds(report: JsonObject) -> float:
     return float(seconds) if isinstance(seconds, (int, float)) and math.isfinite(seconds) else 0.0
 
 
-def _judge_test(report: JsonObject, tests: UnitTests, index: int, expected: list[Any] | None) -> JsonObject | None:
-    """What is wrong with one test; None if it passed."""
+def _judge_test(
+    report: JsonObject, tests: UnitTests, index: int, expected: list[Any] | None
+) -> tuple[bool | int, JsonObject | None]:
+    """The result of one test, and what is wrong with it; None if it passed."""
     given, right = tests.inputs[index], tests.outputs[index]
     if expected is not None:
         given, right = parse_arguments(given), expected[index]
     about = {"inputs": shorten(given), "expected": shorten(right)}
     match report["how"]:
         case "timeout":
-            return {"error": report["error"], "error_code": -3, "error_message": "Time Limit Exceeded", **about}
+            return -3, {"error": report["error"], "error_code": -3, "error_message": "Time Limit Exceeded", **about}
         case "failed":
-            error = {"error": report["error"], "error_code": -4, "error_message": "Runtime Error"}
-            return {**error, **about, "traceback": report["traceback"]}
+            return -4, _describe_error(report["error"], report["traceback"], about)
         case "output":
             mismatch = find_output_mismatch(report["stdout"], tests.expected_output(index))
             output = shorten(report["stdout"])
-            return {"output": output, **about, "error_code": -2, "error_message": mismatch} if mismatch else None
+            wrong = {"output": output, **about, "error_code": -2, "error_message": mismatch}
+            return (-2, wrong) if mismatch else (True, None)
         case _:
             if expected is None:
                 raise KeyError("a value for a program without a function")
-            if same_value(decode_value(report["value"]), right):
-                return None
-            return {"output": report["shown"], **about, "error_code": -2, "error_message": "Wrong Answer"}
+            value = decode_value(report["value"])
+            try:
+                equal = compare_values(value, right)
+            except ValueError as error:
+                return -4, _describe_error(repr(error), f"{type(error).__name__}: {error}\n", about)
+            wrong = {"output": report["shown"], **about, "error_code": -2, "error_message": "Wrong Answer"}
+            return equal, None if equal else wrong
+
+
+def _describe_error(error: str, traceback: str, about: JsonObject) -> JsonObject:
+    return {"error": error, "error_code": -4, "error_message": "Runtime Error", **about, "traceback": traceback}

@@ -152,6 +152,8 @@ class WorkplaceAssistant(OfficeTools, Environment[WorkplaceTask, Office | NeMoGy
             return super()._no_route(request)
         name = request.path[1:]
         if self.settings.scoring == "nemo_gym":
+            with self.fail_without_session(request):
+                self.sessions.use(request.session_id, exclusive=False)
             return Reply(200, {"output": f"Error executing tool '{name}': {name!r}"})
         return Reply(404, {"error": unknown_tool_message(name, self.tools)})
 
