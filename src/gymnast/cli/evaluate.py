@@ -66,7 +66,7 @@ Repeats = Annotated[
     int | None, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task. [default: the protocol's]")
 ]
 LocalCopy = Annotated[
-    Path | None, typer.Option("--from", help="Local copy of the dataset's repository, or of the data file.")
+    Path | None, typer.Option("--from", help="Local copy of the dataset, a mirror of several, or the data file.")
 ]
 Revision = Annotated[
     str | None,
