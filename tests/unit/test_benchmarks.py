@@ -94,6 +94,11 @@ def test_a_family_of_benchmarks_suggests_its_members(given: str, hint: str) -> N
         find_benchmark(given, Roots((), Path("nowhere")))
 
 
+def test_a_file_that_is_not_there_but_is_built_in_is_named_without_its_suffix(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"(?s)no file 'gsm8k\.yaml' here.*name the built-in benchmark: gsm8k"):
+        resolve("gsm8k.yaml", Roots((), tmp_path))
+
+
 def test_an_unknown_name_suggests_a_similar_one(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="did you mean 'aime2"):
         resolve("aime42", Roots((), tmp_path))

@@ -44,9 +44,12 @@ def list_benchmarks(roots: Roots) -> list[BenchmarkEntry]:
 
 def find_benchmark(name: str, roots: Roots) -> Benchmark:
     """A benchmark by its name or its file's path. Raises NotFoundError that suggests similar names."""
-    if name.endswith(_SUFFIXES):
-        return read_benchmark(roots.require(name, "the benchmark file"))
     files = _files(roots)
+    if name.endswith(_SUFFIXES):
+        stem = name.rpartition(".")[0]
+        if stem in files and roots.find(name) is None:
+            raise NotFoundError(f"there is no file '{name}' here", next=f"name the built-in benchmark: {stem}")
+        return read_benchmark(roots.require(name, "the benchmark file"))
     alike = [known for known in files if _plain(known) == _plain(name)]
     if name not in files and len(alike) == 1:  # MATH-500 is math500
         name = alike[0]
