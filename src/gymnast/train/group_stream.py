@@ -116,6 +116,9 @@ class GroupStream:
         """Groups in a row that were `empty`, `filtered` or `failed`."""
         self._without_signal: Counter[str] = Counter()
         self._delivered_before = 0
+        self._only_empty: Group | None = None
+        """The last group, if none of the stream had a trainable token."""
+        self._has_trainable = False
 
     @property
     def versions(self) -> PolicyVersions:
@@ -169,6 +172,8 @@ class GroupStream:
                 return in_hand.group
         if self.counts.delivered == self._delivered_before:
             raise empty_stream(self._state_path, self._delivered_before, self._describe_dropped())
+        if self._only_empty is not None:
+            require_something_to_train(Batch((self._only_empty,)), self.counts.empty)
         if self.options.autosave:
             self.save()  # what was filtered or dropped after the last delivery is settled, too
         raise StopAsyncIteration
@@ -317,8 +322,7 @@ class GroupStream:
         self._fill()
 
     def _take_group(self, pending: _PendingTask, group: Group) -> None:
-        keep = self.options.keep
-        if keep is None or any(map(keep, self._split(pending, group))):
+        if any(map(self._keeps, self._split(pending, group))):
             self._consecutive["filtered"] = 0
             self._without_signal.clear()
             self._ready.append((pending, group))
@@ -385,11 +389,19 @@ class GroupStream:
         fresh = self._apply_max_age(pending, self._split(pending, group))
         if fresh is None:
             return []
-        keep = self.options.keep
-        parts = [part for part in fresh if keep is None or keep(part)]
+        parts = [part for part in fresh if self._keeps(part)]
         if not parts:  # what was masked as stale made the difference
             self._filter(pending, group)
         return parts
+
+    def _keeps(self, group: Group) -> bool:
+        """Whether the filter keeps a group. Raises UserError for one that does not say."""
+        if self.options.keep is None:
+            return True
+        is_kept: object = self.options.keep(group)
+        if is_kept is None:
+            raise UserError("keep returned None for a group", next="return True to keep it, or False to drop it")
+        return bool(is_kept)
 
     def _split(self, pending: _PendingTask, group: Group) -> list[Group]:
         """One group for each agent, each with the weights of its policy at the time of the request."""
@@ -439,7 +451,10 @@ class GroupStream:
         self._metrics.add(group)
         if any(group.trainable):
             self._consecutive["empty"] = 0
+            self._has_trainable, self._only_empty = True, None
             return
+        if not self._has_trainable:
+            self._only_empty = group
         self.counts.empty += 1
         self._consecutive["empty"] += 1
         if self._consecutive["empty"] >= self.options.max_empty_groups:
@@ -456,6 +471,7 @@ class GroupStream:
         self.counts = StreamCounts(**{**counts, "failed_kinds": Counter(counts.get("failed_kinds", {}))})
         self._consecutive = Counter(before.consecutive)
         self._delivered_before = before.delivered
+        self._has_trainable = before.delivered > self.counts.empty
 
     def _no_signal(self) -> NoSignalError:
         rewards = ", ".join(f"{number} × {text}" for text, number in self._without_signal.most_common(5))
