@@ -46,7 +46,7 @@ class Array:
             return False
         shape = _find_shape(other)
         size = prod(_broadcast(self._shape, shape))
-        expected = _first(other) if isinstance(other, list) else self._rounded(other)
+        expected = _first(other) if isinstance(other, list) else self._round(other)
         return Truth(size, size == 1 and _first(self.items) == expected)
 
     def __hash__(self) -> int:
@@ -61,7 +61,7 @@ class Array:
     def __str__(self) -> str:
         return str(self.items)
 
-    def _rounded(self, value: Any) -> Any:
+    def _round(self, value: Any) -> Any:
         """A float that is compared with a number of fewer bits has as few; one in a list has all."""
         if self._format is None or not isinstance(value, float):
             return value
