@@ -65,9 +65,38 @@ def test_benchmarks_are_found_in_search_folders_and_here_before_the_built_ins(tm
     assert listed["aime24"].path.parent == here / "benchmarks"
 
 
-@pytest.mark.parametrize(("given", "name"), [("MATH-500", "math500"), ("gpqa-diamond", "gpqa_diamond")])
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("MATH-500", "math500"),
+        ("math 500", "math500"),
+        ("gpqa-diamond", "gpqa_diamond"),
+        ("AIME 2024", "aime24"),
+        ("aime_2025", "aime25"),
+        ("HumanEval+", "humaneval_plus"),
+    ],
+)
 def test_names_are_found_in_other_spellings(given: str, name: str) -> None:
     assert find_benchmark(given, Roots((), Path("nowhere"))).name == name
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("gpqa", "did you mean 'gpqa_diamond'"),
+        ("tau2", "did you mean 'tau2_airline' or 'tau2_retail'"),
+        ("LiveCodeBench", "did you mean 'livecodebench_v5' or 'livecodebench_v6'"),
+        ("hard-exam", "gymnast eval --list shows all of them"),
+    ],
+)
+def test_a_family_of_benchmarks_suggests_its_members(given: str, hint: str) -> None:
+    with pytest.raises(NotFoundError, match=hint):
+        find_benchmark(given, Roots((), Path("nowhere")))
+
+
+def test_a_file_that_is_not_there_but_is_built_in_is_named_without_its_suffix(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"(?s)no file 'gsm8k\.yaml' here.*name the built-in benchmark: gsm8k"):
+        resolve("gsm8k.yaml", Roots((), tmp_path))
 
 
 def test_an_unknown_name_suggests_a_similar_one(tmp_path: Path) -> None:
@@ -293,6 +322,58 @@ def test_a_local_copy_is_a_repository_a_folder_or_the_file(tmp_path: Path) -> No
     with pytest.raises(DataError, match="wrong checksum"):
         tasks_of(hub_benchmark(tmp_path, sha256="0" * 64), tmp_path, local_copy=file)
     assert file.exists(), "a copy of the user's own is never removed"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "org/d/data/test.jsonl",
+        "datasets/org/d/data/test.jsonl",
+        "org__d/test.jsonl",
+        "d/data/test.jsonl",
+        "datasets--org--d/snapshots/abc/data/test.jsonl",
+        "hub/datasets--org--d/snapshots/abc/data/test.jsonl",
+    ],
+)
+def test_a_local_copy_may_be_a_mirror_of_several_datasets_or_a_cache(tmp_path: Path, place: str) -> None:
+    file = tmp_path / "mirror" / place
+    file.parent.mkdir(parents=True)
+    file.write_bytes(LINES)
+    (tmp_path / "mirror" / "test.jsonl").write_text("{}")  # of another dataset
+    assert len(tasks_of(hub_benchmark(tmp_path), tmp_path, local_copy=tmp_path / "mirror")) == 50
+
+
+def test_a_cache_has_the_files_of_the_revision_that_the_benchmark_names(tmp_path: Path) -> None:
+    cached = tmp_path / "datasets--org--d"
+    for commit, lines in (("old", LINES), ("new", b"{}")):
+        (cached / "snapshots" / commit / "data").mkdir(parents=True)
+        (cached / "snapshots" / commit / "data" / "test.jsonl").write_bytes(lines)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("old")
+    assert len(tasks_of(hub_benchmark(tmp_path), tmp_path, local_copy=tmp_path)) == 50
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "reason"),
+    [
+        ({}, "copy", "(?s)neither 'data/test.jsonl' nor 'test.jsonl'.*the folder is empty"),
+        ({"data/tests.jsonl": b"{}"}, "copy", "(?s)neither.*did you mean 'data/tests.jsonl'"),
+        ({"x.csv": b"a", "y.csv": b"a"}, "copy", "(?s)neither.*it has x.csv, y.csv; --from names"),
+        ({"deep/er/test.jsonl": b"{}"}, "copy", "(?s)neither.*in a folder below: --from '.*copy/deep/er'"),
+        ({"a": b"{}"}, "copi", "(?s)no such file or folder.*did you mean 'copy'"),
+        ({"test.jsonl": b""}, "copy", "(?s)the file is empty.*copy/test.jsonl"),
+        ({"test.jsonl": b"version https://git-lfs.github.com/spec/v1\n"}, "copy", "(?s)Git LFS.*git lfs pull"),
+    ],
+)
+def test_a_local_copy_that_lacks_the_data_says_what_it_has(
+    tmp_path: Path, files: dict[str, bytes], given: str, reason: str
+) -> None:
+    (tmp_path / "copy").mkdir()
+    for name, content in files.items():
+        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "copy" / name).write_bytes(content)
+    with pytest.raises((NotFoundError, DataError), match=reason):
+        tasks_of(hub_benchmark(tmp_path), tmp_path, local_copy=tmp_path / given)
 
 
 def test_an_earlier_run_is_refused_before_its_tasks_are_touched(tmp_path: Path) -> None:

@@ -526,6 +526,7 @@ def test_the_same_export_of_another_copy_of_the_run_has_the_same_bytes(tmp_path:
         ("-f kto --threshold 0.5 --pairs all", "--pairs has no effect"),
         ("-f rl --ties longest", "--ties has no effect"),
         ("-f sft --seed 7", "--seed has no effect without --splits"),
+        ("-f rl --reasoning inline", "--reasoning has no effect without conversations"),
         ("-f sft --best-of 3 --one-per-task", "contradict"),
         ("-f sft --public", "--public is for --push"),
         ("-f rl --for openai", "does not read tasks"),
@@ -547,3 +548,31 @@ def test_an_output_below_a_file_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the output is a file") as caught:
         export(write_run(tmp_path / "r", [rollout()]), tmp_path / "file" / "o")
     assert caught.value.where == str(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("agent == my_agent", "write texts in quotes: 'my_agent'"),
+        ("agent in (my_agent, 'b')", "write texts in quotes: 'my_agent'"),
+        ("agent == rewrd", "'rewrd', or did you mean 'reward'"),
+        ("nothing_like_it > 1", "available: agent"),
+    ],
+)
+def test_a_text_without_quotes_is_no_column(tmp_path: Path, text: str, hint: str) -> None:
+    with pytest.raises(UserError, match=rf"(?s)there is no column.*{hint}"):
+        export(write_run(tmp_path / "r", [rollout()]), tmp_path / "o", where=text)
+
+
+@pytest.mark.parametrize("word", ["contains", "LIKE", "~"])
+def test_what_other_languages_write_for_a_part_of_a_text_is_translated(word: str) -> None:
+    with pytest.raises(UserError, match="write 'a b' in note"):
+        parse_where(f"note {word} 'a b'")
+
+
+@pytest.mark.parametrize(("threshold", "kind"), [(2.0, "undesired"), (-1.0, "desired")])
+def test_a_threshold_that_gives_all_rows_one_label_is_a_note(tmp_path: Path, threshold: float, kind: str) -> None:
+    run = write_run(tmp_path / "r", [rollout(task, reward=task / 2) for task in range(3)])
+    (note,) = export(run, tmp_path / "o", "kto", threshold=threshold).notes
+    assert f"all rows are {kind}" in note
+    assert export(run, tmp_path / "p", "kto", threshold=0.5).notes == []

@@ -124,11 +124,13 @@ def test_rows_are_stamped_as_a_plan_would() -> None:
 
 def test_all_rows_that_cannot_be_run_are_named_at_once() -> None:
     good: dict[str, Any] = {"responses_create_params": {"input": "q"}, "agent_ref": {"name": "a"}}
-    bad: list[dict[str, Any]] = [{}, good, {**good, "agent_ref": {"name": "c"}}, {**good, "_ng_task_index": "1"}]
+    unknown = {**good, "agent_ref": {"name": "c"}}
+    bad: list[dict[str, Any]] = [{}, good, unknown, {**good, "_ng_task_index": "1"}, {**unknown, "_ng_task_index": 7}]
     with pytest.raises(DataError) as caught:
         stamp_rows(bad, ["a", "b"])
     text = str(caught.value)
-    assert "3 of 4 rows" in text
+    assert "4 of 5 rows" in text
     assert "row 0: needs" in text
     assert "row 2: no agent 'c'" in text
     assert "row 3: _ng_task_index" in text
+    assert "row 4 (task 7): no agent 'c'" in text

@@ -343,6 +343,39 @@ async def test_an_error_of_the_filter_ends_the_stream_and_loses_no_task(tmp_path
     assert sorted(set(delivered)) == list(range(5))
 
 
+async def test_a_filter_that_says_nothing_is_an_error() -> None:
+    options = StreamOptions(keep=lambda _: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(UserError, match="keep returned None"):
+        async with stream(Simulated(), some_tasks(2), generations=2, options=options) as groups:
+            _ = [group async for group in groups]
+
+
+@pytest.mark.parametrize("trained", [0, 1])
+async def test_a_short_epoch_without_anything_to_train_does_not_end_as_if_all_was_well(trained: int) -> None:
+    """It ends before `max_empty_groups` are reached."""
+    policy = Simulated(lambda key, _: good(key) if key.task < trained else record(None, task=key.task))
+    delivered = []
+
+    async def train() -> None:
+        async with stream(policy, some_tasks(3), generations=1) as groups:
+            delivered.extend([group.task async for group in groups])
+
+    if trained:
+        await train()
+    else:
+        with pytest.raises(NothingToTrainError, match="the last 3 groups came back"):
+            await train()
+    assert sorted(delivered) == ([0, 1, 2] if trained else [])
+
+
+async def test_a_damaged_state_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text('{"taken"')
+    with pytest.raises(UserError, match=r"(?s)cannot parse.*delete it to start over"):
+        async with stream(Simulated(), some_tasks(2), generations=1, state=path):
+            pass
+
+
 async def test_an_error_of_the_dataset_is_not_the_end_of_its_tasks() -> None:
     def rows() -> Iterator[dict[str, Any]]:
         yield from some_tasks(3)

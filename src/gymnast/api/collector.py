@@ -246,7 +246,8 @@ def stamp_rows(rows: list[JsonObject], agents: Sequence[str]) -> list[JsonObject
             row.setdefault(AGENT_REF, {"name": default})
         problem = _find_problem(row, agents)
         if problem is not None:
-            problems.append(f"row {position}: {problem}")
+            task = f" (task {row[TASK_INDEX]})" if isinstance(row.get(TASK_INDEX), int) else ""
+            problems.append(f"row {position}{task}: {problem}")
             continue
         if TASK_INDEX not in row:
             if text not in tasks:

@@ -5,6 +5,7 @@ Files directly in a search folder count, too, if they have the keys of a benchma
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ from gymnast.config.yaml_source import read_yaml
 from gymnast.errors import ConfigError, NotFoundError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gymnast.benchmarks.definition import Benchmark
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _FOLDER: Final = "benchmarks"
 _KEYS: Final = frozenset({"description", "data"})
 _SUFFIXES: Final = (".yaml", ".yml")
+_YEAR: Final = re.compile(r"20(\d\d)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +44,34 @@ def list_benchmarks(roots: Roots) -> list[BenchmarkEntry]:
 
 def find_benchmark(name: str, roots: Roots) -> Benchmark:
     """A benchmark by its name or its file's path. Raises NotFoundError that suggests similar names."""
-    if name.endswith(_SUFFIXES):
-        return read_benchmark(roots.require(name, "the benchmark file"))
     files = _files(roots)
+    if name.endswith(_SUFFIXES):
+        stem = name.rpartition(".")[0]
+        if stem in files and roots.find(name) is None:
+            raise NotFoundError(f"there is no file '{name}' here", next=f"name the built-in benchmark: {stem}")
+        return read_benchmark(roots.require(name, "the benchmark file"))
     alike = [known for known in files if _plain(known) == _plain(name)]
     if name not in files and len(alike) == 1:  # MATH-500 is math500
         name = alike[0]
     if name not in files:
-        raise NotFoundError(f"no benchmark '{name}'", next=suggest(name, files))
+        raise NotFoundError(f"no benchmark '{name}'", next=_suggest(name, files))
     return read_benchmark(files[name])
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
+    """The name without what spellings differ in: AIME 2024 is aime24, HumanEval+ is humaneval_plus."""
+    letters = "".join(letter for letter in name.lower().replace("+", "plus") if letter.isalnum())
+    return _YEAR.sub(r"\1", letters)
+
+
+def _suggest(name: str, known: Iterable[str]) -> str | None:
+    """Benchmarks of the same family, else similar names, else where the list is."""
+    plain_name, names = _plain(name), sorted(known)
+    family = [other for other in names if plain_name and _plain(other).startswith(plain_name)]
+    if family:
+        return "did you mean " + " or ".join(f"'{other}'" for other in family) + "?"
+    close = suggest(name, names)
+    return close if close and close.startswith("did you mean") else "gymnast eval --list shows all of them"
 
 
 def _files(roots: Roots) -> dict[str, Path]:

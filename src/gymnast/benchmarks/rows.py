@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _TABLES: Final = {".csv": ",", ".tsv": "\t"}
 _BATCH: Final = 1024
+_COPY_AGAIN: Final = "the file may be incomplete: copy or download it again"
 
 
 def read_rows(path: Path, name: str) -> Iterator[JsonObject]:
@@ -33,7 +34,7 @@ def read_rows(path: Path, name: str) -> Iterator[JsonObject]:
     elif suffix in _TABLES:
         yield from _table_rows(path, name, _TABLES[suffix])
     elif suffix == ".parquet":
-        yield from _parquet_rows(path, name)
+        yield from _parquet_rows(path)
     else:
         known = ", ".join([*LINES, *_TABLES, ".parquet"])
         raise DataError(f"cannot read rows from '{suffix or name}' files", where=name, next=f"supported: {known}")
@@ -45,17 +46,17 @@ def _table_rows(path: Path, name: str, delimiter: str) -> Iterator[JsonObject]:
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
             yield from csv.DictReader(text, delimiter=delimiter, strict=True)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot read the file: {error}", where=name) from error
+        raise DataError(f"cannot read the file: {error}", where=str(path), next=_COPY_AGAIN) from error
 
 
-def _parquet_rows(path: Path, name: str) -> Iterator[JsonObject]:
+def _parquet_rows(path: Path) -> Iterator[JsonObject]:
     parquet, errors = _parquet()
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH):
                 yield from batch.to_pylist()
     except (OSError, errors) as error:
-        raise DataError(f"cannot read the file: {error}", where=name) from error
+        raise DataError(f"cannot read the file: {error}", where=str(path), next=_COPY_AGAIN) from error
 
 
 def _parquet() -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NoReturn
 
+from gymnast.benchmarks.local_copy import find_local, is_pattern
 from gymnast.errors import DataError, NotFoundError, UserError, suggest
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def get_data(benchmark: Benchmark, hub: Hub, folder: Path | None = None, revisio
             next="leave --revision out" if data.repo is None else "use either --from or --revision",
         )
     if folder is not None:
-        files, origin, commit = _find_all(folder, data), str(folder), None
+        files, commit = find_local(folder, data), None
+        origin = str(folder)
     elif data.path is not None:
         path = _require(benchmark.path.parent / data.path, benchmark)
         files, origin, commit = {path.name: path}, str(benchmark.path.parent), None
@@ -113,47 +115,12 @@ def _download(data: DataSource, hub: Hub, revision: str) -> tuple[dict[str, Path
 
 def _match(pattern: str, names: tuple[str, ...]) -> list[str]:
     """The files of a pattern. A name without wildcards is asked for even if it is not listed: the Hub explains."""
-    if not _is_pattern(pattern):
+    if not is_pattern(pattern):
         return [pattern]
     matches = sorted(name for name in names if PurePosixPath(name).match(pattern))
     if not matches:
         raise NotFoundError(f"the repository has no file '{pattern}'", next=suggest(pattern, names))
     return matches
-
-
-def _is_pattern(name: str) -> bool:
-    return any(character in name for character in "*?[")
-
-
-def _find_all(folder: Path, data: DataSource) -> dict[str, Path]:
-    """The files of a local copy, by their names in the repository."""
-    patterns = data.patterns
-    if folder.is_file():
-        if len(patterns) > 1:
-            raise UserError(f"the benchmark has {len(patterns)} files: --from needs a folder", where=str(folder))
-        return {(folder.name if _is_pattern(patterns[0]) else patterns[0]): folder}
-    files: dict[str, Path] = {}
-    for pattern in patterns:
-        files |= _find_in(folder, pattern)
-    return files
-
-
-def _find_in(folder: Path, name: str) -> dict[str, Path]:
-    if _is_pattern(name):
-        matches = sorted(path for path in folder.glob(name) if path.is_file())
-        matches = matches or sorted(path for path in folder.glob(PurePosixPath(name).name) if path.is_file())
-        if matches:
-            return {path.relative_to(folder).as_posix(): path for path in matches}
-    for candidate in (folder / name, folder / PurePosixPath(name).name):
-        if candidate.is_file():
-            return {name: candidate}
-    base = PurePosixPath(name).name
-    missing = f"the folder has no '{name}'" if base == name else f"the folder has neither '{name}' nor '{base}'"
-    raise NotFoundError(
-        missing if folder.is_dir() else "there is no such file or folder",
-        where=str(folder),
-        next="--from names a local copy of the dataset's repository, or the file itself",
-    )
 
 
 def _require(path: Path, benchmark: Benchmark) -> Path:

@@ -60,7 +60,7 @@ FetchOutputDir = Annotated[
 
 
 LocalCopy = Annotated[
-    Path | None, typer.Option("--from", help="For a benchmark: local copy of its dataset, instead of the Hub.")
+    Path | None, typer.Option("--from", help="For a benchmark: local copy of its dataset, or a mirror of several.")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="For a benchmark: only the first tasks.")]
 

@@ -25,7 +25,7 @@ _CONCURRENCY = 64  # twice the batch size of the policy: the next turns are read
 
 
 def command(
-    output_dir: Annotated[Path, typer.Option("--output-dir", help="Folder for the files.")] = Path("demo"),
+    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder for the files.")] = Path("demo"),
     num_repeats: Annotated[
         int, typer.Option("--num-repeats", "-n", min=1, max=1_000_000, help="Rollouts per task.")
     ] = 8,

@@ -64,7 +64,7 @@ Repeats = Annotated[
     int | None, typer.Option("--num-repeats", "-n", min=1, help="Rollouts per task. [default: the protocol's]")
 ]
 LocalCopy = Annotated[
-    Path | None, typer.Option("--from", help="Local copy of the dataset's repository, or of the data file.")
+    Path | None, typer.Option("--from", help="Local copy of the dataset, a mirror of several, or the data file.")
 ]
 Revision = Annotated[
     str | None,
@@ -335,6 +335,8 @@ def _check_baseline(baseline: Path | None, plans: Sequence[Plan]) -> None:
 
     if len(plans) > 1:
         raise typer.BadParameter("a baseline is one run, so it needs one benchmark", param_hint="--baseline")
+    if not baseline.exists():
+        raise NotFoundError("the baseline does not exist", where=str(baseline), next="name the rollouts.jsonl of a run")
     if not RunPaths(baseline).materialized_inputs.is_file():
         raise NotFoundError("the baseline is not a run", where=str(baseline), next="name its rollouts.jsonl")
 
@@ -376,7 +378,7 @@ def _prepare(
     from gymnast.data.hub import Hub
 
     if limit is not None:
-        shared.say(f"note: {plan.name}: only the first {limit} tasks")
+        shared.say(f"note: {plan.name}: only the first {f'{limit} tasks' if limit > 1 else 'task'}")
     hub = Hub(token=config.values.get("hf_token") or None)
     history = DataHistory(read_environ().state_dir)
     tasks, data = prepare_tasks(
@@ -430,6 +432,8 @@ def _print(evaluation: Evaluation) -> None:
     for line in _remarks(evaluation.scores):
         print(line)
     if evaluation.comparison is not None:
+        if evaluation.comparison.only_a or evaluation.comparison.only_b:
+            print("note      each column is of all tasks of its run; the comparison below is of the tasks in both")
         for line in lines(evaluation.comparison, str(evaluation.baseline), evaluation.output):
             print(line)
     elif evaluation.baseline is not None:

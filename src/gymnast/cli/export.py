@@ -184,6 +184,7 @@ def _check_request(request: ExportRequest) -> None:
         ("--margin", rules.margin != defaults.margin, request.needs_pairs, "pairs (--format dpo or kto)"),
         ("--pairs", rules.pairs != defaults.pairs, request.needs_pairs, "pairs (--format dpo or kto)"),
         ("--ties", rules.ties != defaults.ties, request.needs_pairs or request.best_of, "pairs or --best-of"),
+        ("--reasoning", request.reasoning is not None, request.format != "rl", "conversations (any other --format)"),
         ("--seed", request.seed != 0, request.splits, "--splits"),
     ):
         if is_set and not has_effect:

@@ -171,6 +171,7 @@ class GroupStream:
         before = self._tally.delivered_before
         if self.counts.delivered == before:
             raise empty_stream(self._state_path, before, self._tally.describe_dropped())
+        self._tally.check_end()
         if self.options.autosave:
             self.save()  # what was filtered or dropped after the last delivery is settled, too
         raise StopAsyncIteration
@@ -299,8 +300,7 @@ class GroupStream:
         self._fill()
 
     def _take_group(self, pending: _PendingTask, group: Group) -> None:
-        keep = self.options.keep
-        if keep is None or any(map(keep, self._split(pending, group))):
+        if any(map(self._keeps, self._split(pending, group))):
             self._tally.add_kept()
             self._ready.append((pending, group))
             return
@@ -359,11 +359,19 @@ class GroupStream:
         fresh = self._apply_max_age(pending, self._split(pending, group))
         if fresh is None:
             return []
-        keep = self.options.keep
-        parts = [part for part in fresh if keep is None or keep(part)]
+        parts = [part for part in fresh if self._keeps(part)]
         if not parts:  # what was masked as stale made the difference
             self._filter(pending, group)
         return parts
+
+    def _keeps(self, group: Group) -> bool:
+        """Whether the filter keeps a group. Raises UserError for one that does not say."""
+        if self.options.keep is None:
+            return True
+        is_kept: object = self.options.keep(group)
+        if is_kept is None:
+            raise UserError("keep returned None for a group", next="return True to keep it, or False to drop it")
+        return bool(is_kept)
 
     def _split(self, pending: _PendingTask, group: Group) -> list[Group]:
         """One group for each agent, each with the weights of its policy at the time of the request."""

@@ -60,7 +60,8 @@ def read_state(path: Path) -> StreamState | None:
     try:
         state = msgspec.json.decode(data, type=StreamState)
     except msgspec.MsgspecError as error:
-        raise UserError(f"cannot parse the stream's state: {error}", where=str(path)) from error
+        hint = "restore a copy of it, or delete it to start over"
+        raise UserError(f"cannot parse the stream's state: {error}", where=str(path), next=hint) from error
     if state.schema_version > SCHEMA_VERSION:
         raise UserError(
             f"the stream's state has schema version {state.schema_version}; supported: {SCHEMA_VERSION}",

@@ -31,6 +31,9 @@ class StreamTally:
         """Groups in a row that were `empty`, `filtered` or `failed`."""
         self._rewards: Counter[str] = Counter()
         """Of the groups that were filtered in a row."""
+        self._has_trainable = False
+        self._only_empty: Group | None = None
+        """The last group, if none of the stream had a trainable token."""
 
     def restore(self, before: StreamState) -> None:
         """Continue from a state file."""
@@ -40,6 +43,7 @@ class StreamTally:
         self.counts = StreamCounts(**{**counts, "failed_kinds": Counter(counts.get("failed_kinds", {}))})
         self._consecutive = Counter(before.consecutive)
         self.delivered_before = before.delivered
+        self._has_trainable = before.delivered > self.counts.empty
 
     def state(self) -> dict[str, Any]:
         """The fields of the state file that `restore` reads."""
@@ -116,11 +120,19 @@ class StreamTally:
         """Raise an error if the trainer gets too many groups in a row that it cannot train on."""
         if any(group.trainable):
             self._consecutive["empty"] = 0
+            self._has_trainable, self._only_empty = True, None
             return
+        if not self._has_trainable:
+            self._only_empty = group
         self.counts.empty += 1
         self._consecutive["empty"] += 1
         if self._consecutive["empty"] >= self._options.max_empty_groups:
             require_something_to_train(Batch((group,)), self._consecutive["empty"])
+
+    def check_end(self) -> None:
+        """Raise an error if the stream ends and the trainer got nothing that it can train on."""
+        if self._only_empty is not None:
+            require_something_to_train(Batch((self._only_empty,)), self.counts.empty)
 
     def describe_dropped(self) -> str:
         """How many groups were dropped, and why."""

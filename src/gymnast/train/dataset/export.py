@@ -199,6 +199,8 @@ class _Export:
         self._split_of = assign_splits(self.index, request.splits, request.seed) if request.splits else {}
         self.splits = list(request.splits) or ["train"]
         self._reasoning_dropped = 0
+        self._labels: set[bool] = set()
+        """Those that a threshold gave."""
         self._rows: Counter[str] = Counter()
         self._tasks: set[tuple[int, int]] = set()
 
@@ -261,7 +263,9 @@ class _Export:
             chat = self._chat_of(entry)
             if chat is not None:
                 facts = RolloutFacts(entry.run, record.task, record.rollout, record.reward)
-                yield (facts.run, facts.task), self._maker.kto(chat, facts, label=facts.reward >= threshold)
+                is_desired = facts.reward >= threshold
+                self._labels.add(is_desired)
+                yield (facts.run, facts.task), self._maker.kto(chat, facts, label=is_desired)
 
     def _labelled_pairs(self) -> Iterator[tuple[tuple[int, int], bytes]]:
         """The rollouts of pairs, task by task; one that is better in one pair and worse in another has no label."""
@@ -419,6 +423,9 @@ class _Export:
                 notes.append(
                     f"{run.name}: {manifest.counts.owed} of {manifest.counts.requested} rollouts are still owed"
                 )
+        if self.request.threshold is not None and len(self._labels) == 1:
+            all_of = "desired" if True in self._labels else "undesired"
+            notes.append(f"all rows are {all_of}: KTO learns from both kinds, so choose another --threshold")
         notes += [f"the split '{split}' has no rows" for split in self.splits if not self._rows[split]]
         if self._reasoning_dropped:
             notes.append(f"reasoning was dropped from {self._reasoning_dropped} rollouts (--reasoning keeps it)")

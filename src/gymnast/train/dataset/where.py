@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,6 +30,7 @@ _ARITHMETIC: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Mod: operator.mod,
 }  # fmt: skip
+_CONTAINS: Final = re.compile(r"([\w.]+)\s+(?:contains|like|matches|~)\s+('[^']*'|\"[^\"]*\")", re.IGNORECASE)
 _HINT: Final = "example: reward >= 0.9 and not truncated and agent in ('a', 'b')"
 
 
@@ -40,6 +42,8 @@ class Where:
     columns: tuple[str, ...]
     """The columns it reads, in the order of their first use."""
     _evaluate: Evaluate
+    _compared_with: frozenset[str] = frozenset()
+    """Columns that something is compared with: perhaps texts without quotes."""
 
     def matches(self, values: Values) -> bool:
         """Whether a rollout with these values is wanted. A column that is not in `values` is missing."""
@@ -52,7 +56,11 @@ class Where:
 
     def unknown_column(self, name: str, known: list[str]) -> UserError:
         """The error for a column that no rollout has."""
-        return UserError(f"--where: there is no column '{name}'", where=self.text, next=suggest(name, known))
+        hint = suggest(name, known)
+        if name in self._compared_with:
+            similar = f", or {hint}" if hint and hint.startswith("did you mean") else ""
+            hint = f"write texts in quotes: '{name}'{similar}"
+        return UserError(f"--where: there is no column '{name}'", where=self.text, next=hint)
 
     def _kinds(self, values: Values) -> str:
         kinds = (f"{name} is {_kind(values.get(name))}" for name in self.columns)
@@ -87,7 +95,7 @@ def _parse(text: str) -> Where:
         raise UserError("--where is too deeply nested", next="use fewer parentheses") from error
     if not compiler.columns:
         raise UserError("--where names no column", where=source, next=_HINT)
-    return Where(source, tuple(dict.fromkeys(compiler.columns)), evaluate)
+    return Where(source, tuple(dict.fromkeys(compiler.columns)), evaluate, frozenset(compiler.compared_with))
 
 
 class _Compiler:
@@ -95,6 +103,7 @@ class _Compiler:
 
     def __init__(self, source: str) -> None:
         self.columns: list[str] = []
+        self.compared_with: set[str] = set()
         self._source = source
 
     def compile(self, node: ast.expr) -> Evaluate:
@@ -159,6 +168,9 @@ class _Compiler:
 
     def _comparison(self, left: ast.expr, ops: list[ast.cmpop], rights: list[ast.expr]) -> Evaluate:
         operands = [self.compile(left), *map(self.compile, rights)]
+        for right in rights:
+            parts = right.elts if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else [right]
+            self.compared_with |= {part.id for part in parts if isinstance(part, ast.Name)}
         tests = [_test(op) for op in ops]
 
         def evaluate(values: Values) -> bool:
@@ -243,5 +255,7 @@ def _syntax_error(source: str, error: SyntaxError) -> UserError:
         hint = "write and, or, not instead of &&, ||, !"
     elif "=" in source.replace("==", "").replace("!=", "").replace("<=", "").replace(">=", ""):
         hint = "compare with == instead of ="
+    elif contains := _CONTAINS.search(source):
+        hint = f"write {contains[2]} in {contains[1]}"
     at = f" at character {error.offset}" if error.offset else ""
     return UserError(f"--where cannot be parsed{at}: {error.msg}", where=source, next=hint)
