@@ -31,9 +31,9 @@ class StreamTally:
         """Groups in a row that were `empty`, `filtered` or `failed`."""
         self._rewards: Counter[str] = Counter()
         """Of the groups that were filtered in a row."""
+        self._has_trainable = False
         self._only_empty: Group | None = None
         """The last group, if none of the stream had a trainable token."""
-        self._has_trainable = False
 
     def restore(self, before: StreamState) -> None:
         """Continue from a state file."""
@@ -130,7 +130,7 @@ class StreamTally:
             require_something_to_train(Batch((group,)), self._consecutive["empty"])
 
     def check_end(self) -> None:
-        """Raise an error if the stream ends without any group that the trainer could train on."""
+        """Raise an error if the stream ends and the trainer got nothing that it can train on."""
         if self._only_empty is not None:
             require_something_to_train(Batch((self._only_empty,)), self.counts.empty)
 
