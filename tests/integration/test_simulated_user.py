@@ -122,11 +122,20 @@ def test_a_row_may_start_with_the_users_message(tmp_path: Path) -> None:
     assert record["reward"] == 1.0
 
 
-def test_a_row_without_a_goal_is_refused(tmp_path: Path) -> None:
-    done = talk(tmp_path, USER, row={"user": {"persona": "x"}})
+@pytest.mark.parametrize(
+    ("user", "reason"),
+    [
+        ({"persona": "x"}, "no 'user.goal'"),
+        ({"goal": " "}, "'user.goal': String should have at least 1 character"),
+        ({"goal": "x", "personna": "y"}, "unknown field 'user.personna'"),
+        ("cancel it", "'user': expected an object, got a text"),
+    ],
+)
+def test_a_row_without_a_goal_is_refused_before_the_first_call(tmp_path: Path, user: Any, reason: str) -> None:
+    done = talk(tmp_path, USER, row={"user": user})
     assert done.code != 0
-    (failure,) = read_jsonl(tmp_path / "out_failures.jsonl")
-    assert "goal" in json.dumps(failure)
+    assert f"the row does not fit 'tau2_retail_agent': {reason}" in done.err
+    assert not (tmp_path / "out_failures.jsonl").exists()
 
 
 def test_pass_hat_k_is_the_probability_that_all_succeed() -> None:

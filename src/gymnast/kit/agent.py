@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from gymnast.config.instances import ServerKind
+    from gymnast.kit.attempt import Task
     from gymnast.types.items import CreateParams, Response
     from gymnast.types.json import JsonObject
 
@@ -50,6 +51,8 @@ class Agent(Server):
     kind: ClassVar[ServerKind] = "responses_api_agents"
     failure_kind: ClassVar[FailureKind] = FailureKind.AGENT_ERROR
     failure_stage: ClassVar[Stage] = Stage.AGENT
+    task_type: ClassVar[type[Task] | None] = None
+    """The row fields that the agent itself reads: rows that lack them are named before the first call."""
     settings: AgentSettings
 
     def __init__(self, name: str, settings: AgentSettings, context: ServerContext) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from gymnast.errors import UserError
+from gymnast.kit.agent import Agent
 from gymnast.kit.task_server import TaskServer
 from gymnast.rollouts.row_map import name_fields
 from gymnast.runtime.cell import resolve_placement
@@ -30,18 +31,18 @@ _SYNONYMS: Final = (_ANSWERS, _QUESTIONS)
 
 
 def find_task_model(instance: Instance) -> type[Task] | None:
-    """The task model that an environment declares; None if it is not built with the kit, or cannot be loaded here."""
+    """The row fields that an environment or agent declares; None if it declares none, or cannot be loaded here."""
     if instance.url is not None or instance.directory is None or resolve_placement(instance).runs_in == "venv":
         return None
     try:
         entry = load_entry(instance)
     except UserError:
         return None
-    return entry.task_type if is_server_class(entry) and issubclass(entry, TaskServer) else None
+    return entry.task_type if is_server_class(entry) and issubclass(entry, (TaskServer, Agent)) else None
 
 
 class RowCheck:
-    """Checks rows against the tasks of configured environments, which are loaded when a row needs them."""
+    """Checks rows against the tasks of configured environments and agents, which are loaded when a row needs them."""
 
     def __init__(self, instances: Mapping[str, Instance]) -> None:
         self._instances = instances
@@ -50,7 +51,7 @@ class RowCheck:
         """By environment: optional fields with an expected answer that no row has had yet, and the first row."""
 
     def find_problem(self, agent: str, row: JsonObject) -> str | None:
-        """Why a row does not fit its agent's environment, or None."""
+        """Why a row does not fit its agent or the agent's environment, or None."""
         for environment, model in self.models_of(agent):
             try:
                 model.model_validate(row)
@@ -62,7 +63,7 @@ class RowCheck:
         return None
 
     def models_of(self, agent: str) -> list[tuple[str, type[Task]]]:
-        """The environments of an agent that declare their tasks, with these."""
+        """The agent and its environments, as far as they declare their tasks, with these."""
         if agent not in self._models:
             self._models[agent] = list(_models_of(self._instances, agent))
         return self._models[agent]
@@ -132,7 +133,7 @@ def _find_source(target: str, names: Sequence[str]) -> str | None:
 
 
 def _models_of(instances: Mapping[str, Instance], agent: str) -> Iterable[tuple[str, type[Task]]]:
-    for name in instances[agent].environments if agent in instances else ():
+    for name in (agent, *instances[agent].environments) if agent in instances else ():
         model = find_task_model(instances[name]) if name in instances else None
         if model is not None:
             yield name, model
@@ -151,7 +152,11 @@ def _describe(error: ValidationError, environment: str, row: JsonObject, texts: 
     for problem in problems:
         path = ".".join("*" if isinstance(step, int) else str(step) for step in problem["loc"])
         if problem["type"] != "missing":
-            parts.append(f"'{path}': {problem['msg']}, got {_type_name(problem['input'])}")
+            if problem["type"] == "extra_forbidden":
+                parts.append(f"unknown field '{path}'")
+                continue
+            message = "expected an object" if problem["type"] == "model_type" else problem["msg"]
+            parts.append(f"'{path}': {message}, got {_type_name(problem['input'])}")
             if problem["type"] == "string_type" and isinstance(problem["input"], (int, float)):
                 source = next((name for name, value in row.items() if value == problem["input"] and name != path), path)
                 maps.append(f"--map {path}='{{{source}}}'")

@@ -22,6 +22,7 @@ from gymnast.kit import (
     Response,
     Scope,
     ServerContext,
+    Task,
     input_items,
     message_text,
     new_id,
@@ -65,9 +66,14 @@ class SimulatedUserAgentSettings(SimpleAgentSettings):
         return value
 
 
+class SimulatedUserTask(Task):
+    user: Scenario
+
+
 class SimulatedUserAgent(SimpleAgent):
     """Runs the conversation with one environment, one policy and one user."""
 
+    task_type = SimulatedUserTask
     settings: SimulatedUserAgentSettings
 
     def __init__(self, name: str, settings: SimulatedUserAgentSettings, context: ServerContext) -> None:

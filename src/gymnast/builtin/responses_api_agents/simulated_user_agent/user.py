@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from gymnast.kit import (
     CallError,
@@ -50,7 +50,7 @@ class Scenario(BaseModel):
     """A row's `user`: who the user is, and what for."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    goal: str
+    goal: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
     persona: str | None = None
     instructions: str | None = None
     """How to behave in this conversation."""
