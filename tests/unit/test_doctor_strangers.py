@@ -315,3 +315,8 @@ def test_a_check_of_a_program_that_names_a_setting_is_about_the_setting(tmp_path
     refused = first(tmp_path, frame + "AssertionError: workers=8 is not divisible by groups=3\n")
     assert (refused["id"], refused["layer"]) == ("bad_setting", "config")
     assert first(tmp_path, frame + "AssertionError\n")["id"] == "code_exception"
+
+
+def test_a_quota_of_the_day_is_no_rate_limit() -> None:
+    assert classify("429: you have exceeded today's quota for model Bird-5, try again tomorrow") == "quota_used_up"
+    assert classify("429: rate limit reached for model Bird-5, retry in 2 s") == "throttled"
