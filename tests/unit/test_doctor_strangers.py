@@ -264,3 +264,59 @@ def test_texts_of_a_model_with_words_of_failure_are_no_failures(tmp_path: Path) 
     names = [f"{a}{b}" for a in "ABCDEF" for b in "GHIJK"]
     lines = [f"{name}: the proof of {name.lower()}x is invalid here\n" + "a line\n" * 60 for name in names]
     assert report(tmp_path, "".join(lines)).as_json()["findings"] == []
+
+
+def test_a_message_that_the_program_went_on_from_gives_way_to_the_exception_that_ended_it(tmp_path: Path) -> None:
+    traceback = [
+        "Traceback (most recent call last):",
+        '  File "/v/lib/python3.12/site-packages/vllm/worker.py", line 8, in profile',
+        "    run()",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    ]
+    log = [
+        f"{ENGINE} Kernel 7 is not supported on devices with compute capability below 9",
+        *(f"(EngineCore pid=88) INFO 03-04 11:20:4{i} [model.py:7] loading part {i}" for i in range(8)),
+        *(f"{ENGINE} {line}" for line in traceback),
+        "(APIServer pid=80) RuntimeError: Engine core initialization failed. See root cause above.",
+    ]
+    assert "out of memory" in first(tmp_path, "\n".join(log) + "\n")["symptom"]
+
+
+def test_a_file_that_is_not_in_the_cache_of_a_hub_is_a_failed_download() -> None:
+    message = "LocalEntryNotFoundError: we cannot find the requested files in the local cache. Check your connection."
+    assert classify(message) == "download_failed"
+
+
+def test_ranks_that_cannot_reach_each_other_download_nothing(tmp_path: Path) -> None:
+    log = "n1:22:31 [0] misc/socket.cc:9 NCCL WARN Connect to 10.9.0.2<4510> failed : No route to host\n"
+    assert first(tmp_path, log)["id"] == "collective_failed"
+
+
+def waits(what: str, minutes: int) -> str:
+    return "".join(f"[2026-03-04 11:{20 + i}:31] INFO worker.py:8: {what}, {i} min\n" for i in range(minutes))
+
+
+def test_a_log_that_ends_with_minutes_of_waiting_is_told_as_a_stall(tmp_path: Path) -> None:
+    head = "[2026-03-04 11:19:01] INFO worker.py:2: loading weights\n"
+    finding = first(tmp_path, head + waits("waiting for the lock of /cache/ext", 9))
+    assert (finding["id"], finding["confidence"]) == ("log_stalls", "low")
+    assert finding["evidence"][0]["line"] == 2
+
+
+@pytest.mark.parametrize(("what", "minutes"), [("waiting for requests", 9), ("waiting for the lock", 2)])
+def test_a_server_without_work_and_a_short_wait_are_no_stalls(tmp_path: Path, what: str, minutes: int) -> None:
+    assert report(tmp_path, waits(what, minutes)).as_json()["findings"] == []
+
+
+def test_a_check_of_a_program_that_names_a_setting_is_about_the_setting(tmp_path: Path) -> None:
+    frame = (
+        'Traceback (most recent call last):\n  File "/w/run.py", line 3, in plan\n    assert workers % groups == 0\n'
+    )
+    refused = first(tmp_path, frame + "AssertionError: workers=8 is not divisible by groups=3\n")
+    assert (refused["id"], refused["layer"]) == ("bad_setting", "config")
+    assert first(tmp_path, frame + "AssertionError\n")["id"] == "code_exception"
+
+
+def test_a_quota_of_the_day_is_no_rate_limit() -> None:
+    assert classify("429: you have exceeded today's quota for model Bird-5, try again tomorrow") == "quota_used_up"
+    assert classify("429: rate limit reached for model Bird-5, retry in 2 s") == "throttled"

@@ -322,6 +322,8 @@ class LogEnd:
     """It ends with a count of items of which many failed."""
     not_finite: Quote | None = None
     """The last report of a training, if its loss or gradients are NaN or infinite from there on."""
+    stall: Quote | None = None
+    """The first of its last lines, if they only say that a program waits for the same thing, for minutes."""
 
 
 @dataclass(slots=True)

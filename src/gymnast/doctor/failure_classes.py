@@ -163,8 +163,8 @@ OWN: Final = {
     "code_exception": FailureClass(
         Layer.AGENT,
         "a fault in a program's own code",
-        "the code that the traceback points to does not handle this case",
-        "fix the code that the traceback points to",
+        "the code that the traceback or the message points to is wrong, or does not handle this case",
+        "fix the code that the traceback or the message points to",
     ),
 }
 _SUBJECTS: Final = (

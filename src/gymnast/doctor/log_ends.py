@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from gymnast.doctor.facts import LogEnd, Quote
 from gymnast.doctor.findings import LONG_QUOTE, quote_line
-from gymnast.doctor.log_lines import Level, is_normal, level_of
+from gymnast.doctor.log_lines import Level, is_normal, level_of, seconds_of
 from gymnast.doctor.log_markers import ZERO_COUNT
-from gymnast.doctor.outcomes import count_work, says_done
+from gymnast.doctor.outcomes import count_work, says_done, template_of
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -34,6 +34,16 @@ _MEASURE: Final = re.compile(
 )
 """A measure of a training, and the beginning of its value."""
 _NUMBER: Final = re.compile(rb"\d+")
+_WAITING: Final = re.compile(
+    rb"(?i)\b(?:waiting (?:for|on|until)|hang(?:ing|s)?|hung|stuck|blocked|not (?:yet )?ready|retrying in|retry \d)\b"
+)
+_IDLE: Final = re.compile(
+    rb"(?i)\bwaiting (?:for|on) (?:[\w-]+ ){0,2}(?:work|requests?|connections?|messages?|jobs?|tasks?|inputs?|events?"
+    rb"|commands?|changes?|clients?|data|leader|application|finish|shut ?down|init|user|next)\b|\bWaiting: \d"
+)
+"""What a program waits for that has nothing to do."""
+_MIN_WAITS: Final = 6
+_MIN_WAIT_S: Final = 120.0
 
 
 def end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | None:
@@ -59,7 +69,22 @@ def end_of(name: str, earlier: bytes, block: bytes, lines: int) -> LogEnd | None
         is_cut=_breaks_off(ending),
         has_failed_items=_counts_failures(ending),
         not_finite=_not_finite(ending, name, number),
+        stall=_stall(ending, name, number),
     )
+
+
+def _stall(lines: list[bytes], name: str, last: int) -> Quote | None:
+    """The first of the last lines, if they all say that a program waits for the same, for minutes."""
+    first = len(lines)
+    while first > 0 and _WAITING.search(lines[first - 1]) and not _IDLE.search(lines[first - 1]):
+        first -= 1
+    waits = lines[first:]
+    if len(waits) < _MIN_WAITS or len({template_of(line) for line in waits}) > _ALIKE:
+        return None
+    times = [seconds_of(waits[place].decode(errors="replace")) for place in (0, -1)]
+    if times[0] is None or times[1] is None or times[1] - times[0] < _MIN_WAIT_S:
+        return None
+    return Quote(name, last - len(waits) + 1, quote_line(waits[0].decode(errors="replace"), LONG_QUOTE))
 
 
 def _not_finite(lines: list[bytes], name: str, last: int) -> Quote | None:

@@ -37,6 +37,14 @@ BUGS: Final = frozenset(
 """Exceptions of Python itself: faults of the code that raised them."""
 
 
+_SENTENCE: Final = 3
+
+
+def _is_refusal(error: LoggedException) -> bool:
+    """True for a check that says what it does not accept."""
+    return error.type == "AssertionError" and len(error.message.split()) >= _SENTENCE
+
+
 def class_of_bug(error: LoggedException) -> str | None:
     """The class of one of Python's own exceptions, by where it was raised."""
     if error.type == "KeyError" and re.search(r"<frozen os>|/os\.py:", error.frame):
@@ -45,7 +53,7 @@ def class_of_bug(error: LoggedException) -> str | None:
         return "bad_setting"
     if error.type == "KeyError" and (reads_row(error) or _TABLE_FRAME.search(error.frame)):
         return "data_unreadable"
-    if error.type not in BUGS:
+    if error.type not in BUGS or _is_refusal(error):
         is_own = error.type == "ValueError" and error.own_frame and _SHAPES.search(error.message)
         return "code_exception" if is_own else None
     is_library = not error.own_frame or _LIBRARY_FRAME.search(error.frame) is not None

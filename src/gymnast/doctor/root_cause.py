@@ -250,11 +250,20 @@ def _is_outlived(line: FailureLine, failures: list[FailureLine], last: int) -> b
     return any(
         other.exception is not None
         and other.quote.file == line.quote.file
-        and last - other.last_line <= _AT_END
+        and _ends_log(other, failures, last)
         and other.quote.line - line.last_line > _BURST
         and other.failure_class in BETWEEN_PROCESSES | HARD | NOTICED
         for other in failures
     )
+
+
+def _ends_log(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
+    """True for a failure with which a log ends, but for what only passes it on."""
+    if last - line.last_line <= _AT_END:
+        return True
+    later = [other for other in failures if other.quote.file == line.quote.file and other.quote.line > line.last_line]
+    passes_on = all(other.role >= Role.ANNOUNCEMENT for other in later)
+    return passes_on and any(last - other.last_line <= _AT_END for other in later)
 
 
 def _rank(line: FailureLine) -> float:

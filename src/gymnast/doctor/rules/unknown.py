@@ -104,6 +104,26 @@ def log_breaks_off(facts: Facts) -> Finding | None:
     )
 
 
+@rule(Layer.INFRA, 1, "Find out what its program waits for.")
+def log_stalls(facts: Facts) -> Finding | None:
+    """A log ends with minutes in which its program only says that it waits for something."""
+    if facts.run is not None or facts.servers or facts.job is not None or facts.live is not None:
+        return None
+    first = next((end.stall for end in facts.logs.ends if end.stall is not None), None)
+    if first is None:
+        return None
+    return Finding(
+        "log_stalls",
+        Layer.MODEL_SERVING if first.file in facts.logs.model_servers else Layer.INFRA,
+        f"for minutes, until the end of its log, a program only waits: {first.text}",
+        "unknown: what it waits for hangs, ended or needs longer; a lock may be left over from a killed process",
+        "find out what it waits for: read the lines before the first of these, and look at the other processes "
+        "(py-spy dump --pid PID, nvidia-smi, their logs)",
+        (Evidence("the first of its last lines", first.file, first.line, quote=first.text),),
+        Confidence.LOW,
+    )
+
+
 def interrupted(facts: Facts) -> Finding | None:
     """A log that ends with a traceback of the signal that stopped its program, without a word that it was done.
 
@@ -153,7 +173,11 @@ def explain_unknown(facts: Facts, symptoms: Sequence[Finding]) -> list[Finding]:
     finding = unknown_failure.apply(facts)
     if finding is None and not symptoms:
         finding = (
-            interrupted(facts) or not_finite(facts) or log_breaks_off.apply(facts) or log_not_understood.apply(facts)
+            interrupted(facts)
+            or not_finite(facts)
+            or log_stalls.apply(facts)
+            or log_breaks_off.apply(facts)
+            or log_not_understood.apply(facts)
         )
     return [finding] if finding is not None else []
 
@@ -183,4 +207,4 @@ def log_says_little(facts: Facts) -> Note | None:
 
 
 NOTES: Final[tuple[NoteRule, ...]] = (errors_overcome, log_says_little)
-RULES: Final = (unknown_failure, log_breaks_off, log_not_understood)
+RULES: Final = (unknown_failure, log_stalls, log_breaks_off, log_not_understood)
