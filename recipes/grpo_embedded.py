@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import shutil
 import time
@@ -249,6 +250,24 @@ def write(plan: Plan, points: list[Point], title: str = "GRPO on the embedded po
     return curve
 
 
+def find_problem(plan: Plan, environments: int) -> str | None:
+    """Why a plan cannot be trained, before anything starts."""
+    least = {"steps": 1, "tasks": environments, "generations": 2, "evaluate_every": 1, "held_out": environments}
+    for name, count in least.items():
+        if getattr(plan, name) < count:
+            why = ": with one, all advantages are 0" if name == "generations" else ""
+            return f"--{name.replace('_', '-')} must be at least {count}, got {getattr(plan, name)}{why}"
+    for name in ("learning_rate", "clip", "minutes"):
+        value = getattr(plan, name)
+        if value is not None and not 0 < value < math.inf:
+            return f"--{name.replace('_', '-')} must be above 0, got {value}"
+    if not 0 <= plan.kl < math.inf:
+        return f"--kl must be at least 0, got {plan.kl}"
+    if plan.out.exists() and not plan.out.is_dir():
+        return f"--out is a file: {plan.out}"
+    return None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/grpo_embedded"))
@@ -264,6 +283,8 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=200, help="tasks to measure on")
     parser.add_argument("--shuffle-rewards", action="store_true", help="the control: it must not learn")
     plan = Plan(**vars(parser.parse_args()))
+    if problem := find_problem(plan, len(LEVELS)):
+        parser.error(problem)
     plan.out.mkdir(parents=True, exist_ok=True)
     curve = asyncio.run(train(plan))
     first, last = curve.points[0], curve.points[-1]

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from grpo_embedded import HELD_OUT_SEED, Learner, Plan, evaluate, examples, save_weights, write
+from grpo_embedded import HELD_OUT_SEED, Learner, Plan, evaluate, examples, find_problem, save_weights, write
 from transformers import AutoTokenizer
 
 from gymnast import Collector
@@ -172,6 +172,13 @@ def main() -> None:
         options.pop("model"), options.pop("device"), tuple(options.pop("level")), options.pop("max_output_tokens")
     )
     plan = Plan(**options)
+    problem = find_problem(plan, environments=1)
+    if not set(setup.levels) <= set(range(1, 7)):
+        problem = f"--level must be from 1 to 6, got {' '.join(map(str, setup.levels))}"
+    if setup.max_output_tokens < 1:
+        problem = f"--max-output-tokens must be at least 1, got {setup.max_output_tokens}"
+    if problem is not None:
+        parser.error(problem)
     plan.out.mkdir(parents=True, exist_ok=True)
     with engine(setup) as url:
         curve = asyncio.run(train(plan, setup, url))

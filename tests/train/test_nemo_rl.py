@@ -188,6 +188,8 @@ def test_rows_that_are_no_whole_groups_are_refused() -> None:
 def test_settings() -> None:
     with pytest.raises(UserError, match="unknown setting: concurency"):
         GymnastEnvironment({"gymnast": {"concurency": 1}})
+    with pytest.raises(UserError, match="masked_vote must be true or false, got 'false'"):
+        GymnastEnvironment({"gymnast": {"masked_vote": "false"}})
     assert GymnastEnvironment({}).options.row_timeout_s == 3600.0, "rollouts have deadlines by default"
 
 

@@ -20,8 +20,9 @@ import orjson
 
 from gymnast import Collector
 from gymnast.config import compose, read_environ
-from gymnast.errors import UserError
+from gymnast.errors import UserError, suggest
 from gymnast.rollouts.tool_modes import offer_row_tools
+from gymnast.train.arguments import require_switch
 from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.causes import unavailable
 from gymnast.train.errors import FewerRolloutsError, RolloutsUnavailableError
@@ -59,14 +60,15 @@ class GymnastEnvironment:
         self._cfg = cfg
         section = {**(_gym_config(cfg).get(SECTION) or {}), **(cfg.get(SECTION) or {})}
         self._tokenizer_folder = section.pop("tokenizer", None)
-        self._masked_vote = bool(section.pop("masked_vote", False))
+        self._masked_vote = section.pop("masked_vote", False)
+        require_switch("masked_vote", self._masked_vote)
         known = {field.name for field in fields(BatchOptions)} - {"sample"}
         unknown = sorted(section.keys() - known)
         if unknown:
             raise UserError(
                 f"unknown setting: {', '.join(unknown)}",
                 where=f"the section '{SECTION}' of NeMo RL's config",
-                next=f"use one of: {', '.join(sorted(known | {'masked_vote', 'tokenizer'}))}",
+                next=suggest(unknown[0], known | {"masked_vote", "tokenizer"}),
             )
         self.options = BatchOptions(**section, sample=SampleOptions(keep_line=True))
         self._marks = TurnMarks.from_config(cfg)
