@@ -242,9 +242,11 @@ def _session_is_missing(
     _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], original: Replies, ours: Replies
 ) -> bool:
     """Both refuse the call, with texts of their own."""
-    statuses = {replies[-1]["status"] for replies in (original, ours) if replies}
-    return statuses == {400} and all(
-        name.endswith("detail") and "session" in str(own) for name, (_, own) in fields.items()
+    at = len(original) - 1
+    return (
+        len(ours) > at
+        and original[at]["status"] == ours[at]["status"] == 400
+        and all(name.endswith("detail") and "session" in str(own) for name, (_, own) in fields.items())
     )
 
 

@@ -284,6 +284,13 @@ def test_rules_tell_what_is_deliberate(
     assert found.kind is kind
 
 
+def test_a_call_without_a_session_is_refused_on_both_sides_in_other_words() -> None:
+    request = {"environment": "workplace_assistant", "steps": [["/email_shred", {}], ["/verify", {}]]}
+    theirs, ours = reply(400, detail="Session not initialized."), reply(400, detail="no session is open")
+    assert compare(request, [theirs], [ours, reply(reward=0.0)]).kind is Kind.BY_DESIGN
+    assert compare(request, [theirs], [reply(200, output="x"), reply(reward=0.0)]).kind is Kind.DIFFERENT
+
+
 def test_the_script_of_a_judge_starts_again_with_each_request() -> None:
     script = Script()
     for _ in range(2):
