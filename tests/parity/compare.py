@@ -198,9 +198,8 @@ def _answer_is_code(
     """The original evaluates answers to countdown tasks as Python, so that one may call functions."""
     metadata, verdict = request["steps"][-1][1].get("metadata"), original[-1]["body"]
     is_countdown = isinstance(metadata, dict) and metadata.get("source_dataset") == "countdown"
-    return (
-        is_countdown and fields.keys() <= {"reward", "score"} and bool(_NAME.search(str(verdict["extracted_answer"])))
-    )
+    names = {name.rpartition(".")[2] for name in fields}
+    return is_countdown and names <= {"reward", "score"} and bool(_NAME.search(str(verdict["extracted_answer"])))
 
 
 def _reward_is_null(
