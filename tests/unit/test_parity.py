@@ -264,6 +264,12 @@ def test_reasoning_gym_refuses_unknown_tasks_and_runs_no_answers(task: str, answ
         ("code_gen", {"reward": 1.0}, reply(reward=0.0, metadata={"error": "No module named 'scipy'"}), Kind.BY_DESIGN),
         ("code_gen", {"reward": 1.0}, reply(reward=0.0, metadata={"error": "No module named 'json'"}), Kind.DIFFERENT),
         (
+            "structured_outputs",
+            {"error_message": "RecursionError: maximum recursion depth exceeded"},
+            reply(error_message="RecursionError: maximum recursion depth exceeded in comparison"),
+            Kind.BY_DESIGN,
+        ),
+        (
             "example_multi_turn_gymnasium",
             {"reward": 0.0},
             reply(422, detail=[{"loc": ["body", "follow_ups", 1], "msg": "Input should be a valid string"}]),
