@@ -173,7 +173,7 @@ def scoring_page() -> str:
 
 COMPARISON_COLUMNS = (
     *("environment", "replies compared", "equal", "by design", "different at first", "still different"),
-    *("earlier: compared, equal", "with `strict`: compared", "other reward, or refused"),
+    *("earlier: compared, still different", "with `strict`: compared", "other reward, or refused"),
 )
 
 
@@ -218,34 +218,39 @@ def _comparison_table() -> list[str]:
         "  message for each of its characters.",
         "- math_with_judge limits math-verify by CPU time, and running out of it is a failure. There an answer that",
         "  takes the library more than 5 seconds is wrong, so that the reward depends on the machine.",
-        "- Errors of programs in code_gen have the texts of the Python that runs them. NeMo Gym needs Python 3.13.",
+        "- Errors of programs in code_gen, and of a schema that is its own reference in structured_outputs, have the",
+        "  texts of the Python that runs them. NeMo Gym needs Python 3.13.",
         "- Programs in code_gen find the standard library and numpy, or what `sandbox.packages` lists. There they find",
         "  every package that NeMo Gym itself needs.",
         "- An input of a row that has no type and is not a message, for example one with an unknown role, is refused.",
         "  There it is taken for a list of tools, so that the model does not see it.",
         "",
+        "- A tool of workplace_assistant that is called without a session is refused on both sides, in other words.",
+        "- Where a row of structured_outputs has a schema with several errors, the message tells one of them, which",
+        "  depends on the process. Both were compared with the same order of sets (`PYTHONHASHSEED`).",
+        "",
         "Known to differ: the error of a pattern that cannot be read in a search of workplace_assistant. There it is a",
-        "text of another library, RE2, which only the model reads. Of the last two seeds, seven replies are still",
-        "different: six where two of the above meet, a follow-up that is not text and is never reached, a program that",
-        "never ends (no test has a result there), or how a library prints an object; and an integral with an accent",
-        "next to a Greek constant, which gets 0 here and 1 there. The one of ruler is fixed, and was not scored again.",
+        "text of another library, RE2, which only the model reads. Of earlier comparisons a few replies are still",
+        "different as well: some where two of the above meet, a program that never ends (no test has a result there),",
+        "and how a library prints an object.",
         "",
         "The command keeps every difference in `.parity.json`, and continues that file (see CONTRIBUTING.md):",
         "",
         "    make parity CHECKOUT=../Gym ORIGINAL_PYTHON=../gym-venv/bin/python MINUTES=60",
         "",
         *_comparison_runs(compared["runs"]),
-        "Requests of all seeds but the first also ask for the metrics of runs, and have programs and expressions",
-        "written in many ways, other responses and create params, and very long replies; since 22003 they also have",
-        "three rows of each of the 105 tasks of reasoning_gym. Since 22008 what judges are",
+        "Their requests were generated and scored after the last change to the scoring of an environment. They have",
+        "forms of replies, rows and judges' replies that each environment has a reason to look at, documents in five",
+        "formats with random schemas, rows of each of the 105 tasks of reasoning_gym, metrics of runs, programs and",
+        "expressions written in many ways, odd responses and create params, and very long replies. What judges are",
         "asked is compared (with the same prompts on both sides), judges reply in odd shapes, `/compare` of",
         "genrm_compare is called, and sessions and tools are called in odd orders, with odd bodies.",
         "",
-        "A difference that was fixed, or found to be deliberate, counts as different at first; it was scored again",
-        "afterwards, at most 25 of those with the same fields, with NeMo Gym on Python 3.13, and for code_gen on the",
-        "Python of Gymnast, 3.11. The last two columns are a sample of the equal ones, scored with `strict` too. The",
-        "column before them has the replies of earlier comparisons, with other generators, and how many were equal",
-        "after changes.",
+        "NeMo Gym ran on Python 3.13, and for code_gen on the Python of Gymnast, 3.11. A difference that was fixed, or",
+        "found to be deliberate, counts as different at first; it was scored again afterwards. The last two columns",
+        "are a sample of the equal ones, scored with `strict` too. The column before them has the replies of earlier",
+        "comparisons, with other generators and before later changes to the code, and how many of them were still",
+        "different when those were over.",
         "",
         f"| {' | '.join(COMPARISON_COLUMNS)} |",
         f"|{'---|' * len(COMPARISON_COLUMNS)}",
@@ -255,7 +260,7 @@ def _comparison_table() -> list[str]:
         sums = {key: sum(row[key] for row in rows) for key in COMPARISON_COUNTS}
         designed = sum(count for row in rows for count in row["by_design"].values())
         counts = (sums["compared"], sums["equal"], designed, sums["different"], sums["differing"])
-        past = f"{before['compared']:,}, {before['equal']:,}"
+        past = f"{before['compared']:,}, {before['differing']:,}"
         strict = f"{sums['strict_compared']:,} | {sums['strict_other_reward']:,}"
         lines.append(f"| {name} | {' | '.join(f'{count:,}' for count in counts)} | {past} | {strict} |")
     return lines

@@ -154,6 +154,8 @@ async def test_hostile_rows_and_answers() -> None:
             assert "plain expression" in await subject.refusal({**chain, "metadata": metadata}, "/verify")
         assert (await subject.verify(chain, thought("<answer>15</answer>"), "no"))["reward"] == 0.0
         assert (await subject.verify(chain, "1" * 200_000))["reward"] == 0.0
+        long = "It is 15. " + "So it is. " * 11_000 + "I think."
+        assert (await subject.verify(chain, long))["reward"] == len("15") / len(long)
         scoring = asyncio.create_task(subject.verify(rows[2], f"<answer>{'9**' * 8}9</answer>"))
         assert await looks_during(scoring) > 3
         assert (await scoring)["reward"] <= 0.01

@@ -27,7 +27,7 @@ _REFUSED_ROW: Final = re.compile(
 )
 _LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
-_NAME: Final = re.compile(r"[^\W\d]")
+_CODE: Final = re.compile(r"[^\W\d]|['\"]")
 
 
 class Kind(StrEnum):
@@ -195,12 +195,11 @@ def _ran_out_of_time(
 def _answer_is_code(
     request: dict[str, Any], fields: dict[str, tuple[Any, Any]], original: Replies, _ours: Replies
 ) -> bool:
-    """The original evaluates answers to countdown tasks as Python, so that one may call functions."""
+    """The original evaluates answers to countdown tasks as Python, so that one may call functions or quote a number."""
     metadata, verdict = request["steps"][-1][1].get("metadata"), original[-1]["body"]
     is_countdown = isinstance(metadata, dict) and metadata.get("source_dataset") == "countdown"
-    return (
-        is_countdown and fields.keys() <= {"reward", "score"} and bool(_NAME.search(str(verdict["extracted_answer"])))
-    )
+    names = {name.rpartition(".")[2] for name in fields}
+    return is_countdown and names <= {"reward", "score"} and bool(_CODE.search(str(verdict["extracted_answer"])))
 
 
 def _reward_is_null(
@@ -242,9 +241,23 @@ def _session_is_missing(
     _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], original: Replies, ours: Replies
 ) -> bool:
     """Both refuse the call, with texts of their own."""
-    statuses = {replies[-1]["status"] for replies in (original, ours) if replies}
-    return statuses == {400} and all(
-        name.endswith("detail") and "session" in str(own) for name, (_, own) in fields.items()
+    at = len(original) - 1
+    return (
+        len(ours) > at
+        and original[at]["status"] == ours[at]["status"] == 400
+        and all(name.endswith("detail") and "session" in str(own) for name, (_, own) in fields.items())
+    )
+
+
+def _recurs_without_end(
+    _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """A schema that is its own reference; the rest of the message is of the Python that runs it."""
+    return all(
+        name.endswith("error_message")
+        and str(theirs).startswith("RecursionError")
+        and str(own).startswith("RecursionError")
+        for name, (theirs, own) in fields.items()
     )
 
 
@@ -261,6 +274,7 @@ RULES: dict[tuple[str, str], Rule] = {
         "a row without instance, scripts or mode, or with a repository that is only in an image, is refused",
     ): _row_is_refused,
     ("*", "an input that is not a message is refused"): _params_are_refused,
+    ("structured_outputs", "an endless recursion has the text of the Python that runs it"): _recurs_without_end,
     ("code_gen", "a row without tests is refused"): _has_no_tests,
     ("code_gen", "programs find numpy, and not all packages of the original"): _lacks_a_package,
     ("example_multi_turn_gymnasium", "a row that fails in a later step is refused at once"): _row_is_refused,

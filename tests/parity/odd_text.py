@@ -415,6 +415,7 @@ def lengthen(text: str, chance: random.Random) -> str:
             "\\boxed{" * times + text,
             "<think>" * times + text,
             "<answer>" * times + text,
+            "Let me think. " * 8_000 + text,
         )
     )
 

@@ -22,7 +22,7 @@ from tests.parity.seeds import load_seeds
 _STRICT_EVERY: Final = 10
 _MAX_MINIMISED: Final = 3
 _OURS_S: Final = 600
-_REPEATS: Final = 12
+_REPEATS: Final = 40
 RANDOM: Final = "the original draws random numbers"
 
 

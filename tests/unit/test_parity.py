@@ -264,6 +264,12 @@ def test_reasoning_gym_refuses_unknown_tasks_and_runs_no_answers(task: str, answ
         ("code_gen", {"reward": 1.0}, reply(reward=0.0, metadata={"error": "No module named 'scipy'"}), Kind.BY_DESIGN),
         ("code_gen", {"reward": 1.0}, reply(reward=0.0, metadata={"error": "No module named 'json'"}), Kind.DIFFERENT),
         (
+            "structured_outputs",
+            {"error_message": "RecursionError: maximum recursion depth exceeded"},
+            reply(error_message="RecursionError: maximum recursion depth exceeded in comparison"),
+            Kind.BY_DESIGN,
+        ),
+        (
             "example_multi_turn_gymnasium",
             {"reward": 0.0},
             reply(422, detail=[{"loc": ["body", "follow_ups", 1], "msg": "Input should be a valid string"}]),
@@ -282,6 +288,13 @@ def test_rules_tell_what_is_deliberate(
 ) -> None:
     found = compare({**VERIFY, "environment": environment}, [reply(**theirs)], [ours])
     assert found.kind is kind
+
+
+def test_a_call_without_a_session_is_refused_on_both_sides_in_other_words() -> None:
+    request = {"environment": "workplace_assistant", "steps": [["/email_shred", {}], ["/verify", {}]]}
+    theirs, ours = reply(400, detail="Session not initialized."), reply(400, detail="no session is open")
+    assert compare(request, [theirs], [ours, reply(reward=0.0)]).kind is Kind.BY_DESIGN
+    assert compare(request, [theirs], [reply(200, output="x"), reply(reward=0.0)]).kind is Kind.DIFFERENT
 
 
 def test_the_script_of_a_judge_starts_again_with_each_request() -> None:

@@ -57,7 +57,7 @@ def check_all(answer: str, ids: Sequence[Any], kwargs_list: Sequence[Any]) -> li
 
 def _is_followed(answer: str, name: Any, kwargs: Any) -> bool:
     try:
-        arguments = {key: value for key, value in (kwargs or {}).items() if value is not None}
+        arguments = {key: value for key, value in ({} if kwargs is None else kwargs).items() if value is not None}
         draw = random.Random(json.dumps([name, arguments], sort_keys=True))  # noqa: S311 - not for security
         return bool(RULES[name](draw, answer, **arguments))
     except Exception:  # noqa: BLE001 - invalid patterns and arguments of any type: NeMo Gym says "not followed"

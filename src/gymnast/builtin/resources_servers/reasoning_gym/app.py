@@ -32,7 +32,7 @@ class ReasoningGymSettings(ScoringSettings, EnvironmentSettings):
     verify_processes: PositiveInt = 2
     """Scoring processes; each takes seconds to start and about 250 MB."""
     max_answer_chars: PositiveInt = 100_000
-    """Longer answers score 0."""
+    """Under strict scoring, longer answers score 0."""
 
 
 class TaskMetadata(BaseModel):
@@ -77,8 +77,8 @@ class ReasoningGym(Environment[ReasoningGymTask, None]):
     async def verify(self, attempt: Attempt[ReasoningGymTask, None]) -> ReasoningGymVerdict:
         task = attempt.task.metadata.source_dataset
         answer = self._answer(attempt)
-        usable = answer if answer is not None and len(answer) <= self.settings.max_answer_chars else None
-        score = await self._score_answer(task, usable, attempt.task.model_dump())
+        is_too_long = self.settings.scoring == "strict" and len(answer or "") > self.settings.max_answer_chars
+        score = await self._score_answer(task, None if is_too_long else answer, attempt.task.model_dump())
         return ReasoningGymVerdict(reward=score, task_name=task, score=score, extracted_answer=answer)
 
     def _answer(self, attempt: Attempt[ReasoningGymTask, None]) -> str | None:

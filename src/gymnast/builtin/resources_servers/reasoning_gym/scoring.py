@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from gymnast.builtin.float_sums import sum_numbers
 
@@ -56,6 +57,7 @@ _FUNCTIONS: Final = frozenset(
     }
     | {"exp", "log", "ln", "sqrt", "cbrt", "pi", "Abs"}
 )
+_WORD: Final = re.compile("[A-Za-z0-9_\x80-\U0010ffff]+")
 _FIRST_LETTER, _LETTERS = 0x4E00, 0x5000
 """Ideographs, which stand for signs in names."""
 _OTHER_OPERATORS: Final = frozenset("%&|~<>")
@@ -73,7 +75,8 @@ def score(task: str, answer: str | None, entry: dict[str, Any], scoring: Scoring
             return {"score": _score_strictly(task, answer, entry)}
         _reject_code_in_row(task, entry)
         if answer is not None and task in EXPRESSIONS:
-            answer = _write_symbols(answer) if is_plain_expression(answer, other_symbols=True) else _UNREADABLE
+            answer = _write_symbols(answer)
+            answer = answer if is_plain_expression(answer, other_symbols=True) else _UNREADABLE
         return {"score": _call_scorer(_scorer(task), answer, entry)}
     except RowError as error:
         return {"row_error": str(error)}
@@ -116,11 +119,17 @@ def _is_lone_symbol(text: str, at: int) -> bool:
 
 
 def _write_symbols(text: str) -> str:
-    """The text with a letter in the place of each lone sign: older Pythons have no symbols of signs."""
-    return "".join(
-        chr(_FIRST_LETTER + ord(char) % _LETTERS) if _is_lone_symbol(text, at) and not char.isidentifier() else char
-        for at, char in enumerate(text)
-    )
+    """The text with a letter in the place of each word that is not ASCII, which sympy takes for a symbol.
+
+    For Python 3.12 and later every character beyond ASCII is a part of a name, also a sign, a blank or an accent.
+    """
+    return _WORD.sub(lambda word: _write_symbol(word[0]), text)
+
+
+def _write_symbol(word: str) -> str:
+    if word.isascii() or word[0] in "0123456789":
+        return word
+    return chr(_FIRST_LETTER + crc32(word.encode()) % _LETTERS)
 
 
 def _is_harmless(name: str) -> bool:
