@@ -17,6 +17,7 @@ from gymnast.runtime.remote import check_health, read_head
 from gymnast.types.failure import Stage
 from gymnast.wire.calls import Calls, Scope
 from gymnast.wire.http_client import HttpClient
+from gymnast.wire.progress import AttemptProgress
 from gymnast.wire.transports import HttpTransport
 from tests.contract.nemo_gym_policy import CHECKOUT, policy
 from tests.helpers.local_serve import serving_here
@@ -376,6 +377,20 @@ async def test_requirements_that_are_not_met_put_it_into_a_process_of_its_own(
         assert cell.children["odd"].is_up
         body = {"server": "policy_model", "path": "/v1/responses", "body": {"input": "hi"}}
         assert (await cell.calls.call("odd", "/ask", body)).body["answer"]["model"] == "scripted"
+
+
+@pytest.mark.parametrize("runs_in", ["process", "child"])
+async def test_the_model_calls_of_a_server_are_counted_wherever_it_runs(
+    configure: Configure, tmp_path: Path, runs_in: str
+) -> None:
+    written(tmp_path)
+    config = configure(initial={"odd": block("odd", runs_in=runs_in), **policy(["hello"])})
+    progress = AttemptProgress()
+    async with living(config, log_dir=tmp_path / "logs") as cell:
+        body = {"server": "policy_model", "path": "/v1/responses", "body": {"input": "hi"}}
+        for _ in range(2):
+            assert (await cell.calls.call("odd", "/ask", body, Scope("0-0", progress))).ok
+    assert progress.ensure_usage_counter().usage().calls == 2
 
 
 async def test_a_server_without_a_page_at_its_root_is_served_and_healthy(tmp_path: Path) -> None:

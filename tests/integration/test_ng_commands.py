@@ -23,6 +23,7 @@ from gymnast.compat.ng_arguments import FieldError, NgArguments
 from tests.helpers.commands import DEMO_POLICY, Outcome
 from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 from tests.helpers.server_folders import write_file, write_server
+from tests.integration.test_serving import tiny_wheel
 
 Said = pytest.CaptureFixture[str]
 
@@ -193,6 +194,38 @@ def test_a_script_is_imported_by_its_name_so_that_processes_and_neighbours_find_
     write_file("benchmarks/quiz/prepare.py", WITH_NEIGHBOURS)
     assert ng_benchmarks.prepare_benchmark(ask(quiz)) == 0
     assert len(Path("benchmarks/quiz/data/quiz.jsonl").read_text().splitlines()) == 1
+
+
+def quiz_with_a_server(folder: Path, *, wheel: str) -> str:
+    """A benchmark whose script imports a package that only its server lists."""
+    write_server("quiz", None)
+    write_file("resources_servers/quiz/requirements.txt", f"tinything @ {wheel}\n")
+    dataset = "{name: quiz, type: benchmark, jsonl_fpath: benchmarks/quiz/data/quiz.jsonl, "
+    dataset += "prepare_script: benchmarks/quiz/prepare.py}"
+    server = "quiz: {resources_servers: {quiz: {entrypoint: app.py, domain: other}}}\n"
+    agent = f"{{entrypoint: app.py, resources_server: {{name: quiz, type: resources_servers}}, datasets: [{dataset}], "
+    agent += "model_server: {name: policy_model, type: responses_api_models}}"
+    write_file("quiz.yaml", f"{server}quiz_agent: {{responses_api_agents: {{simple_agent: {agent}}}}}\n")
+    write_file("benchmarks/quiz/prepare.py", PREPARE.replace("from pathlib", "import tinything\nfrom pathlib"))
+    return "+config_paths=[quiz.yaml]"
+
+
+def test_a_script_gets_the_packages_of_the_server_that_it_prepares_for(
+    here: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYMNAST_CACHE_DIR", str(here / "cache"))
+    quiz = quiz_with_a_server(here, wheel=tiny_wheel(here).as_uri())
+    assert ng_benchmarks.prepare_benchmark(ask(quiz)) == 0, capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "'tinything' is not installed here" in said
+    assert "Traceback" not in said
+    assert len(Path("benchmarks/quiz/data/quiz.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_package_that_a_script_misses_is_named_with_the_command_that_installs_it(quiz: str, capsys: Said) -> None:
+    write_file("benchmarks/quiz/prepare.py", "import none_such.part\n" + PREPARE)
+    assert ng_benchmarks.prepare_benchmark(ask(quiz)) == 1
+    assert "-m pip install none_such" in capsys.readouterr().err
 
 
 # --- the viewer ------------------------------------------------------------------------------------------------------

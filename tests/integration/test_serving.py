@@ -379,6 +379,66 @@ def test_a_child_that_cannot_start_is_named_with_its_log(invoke: Run, tmp_path: 
     assert "Traceback (most recent call last)" not in found.err
 
 
+VERIFY_BODY = {
+    "responses_create_params": {"input": "x"},
+    "response": {
+        "id": "r",
+        "created_at": 1,
+        "model": "m",
+        "object": "response",
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    },
+}
+
+
+@pytest.mark.parametrize("files", [["words.py"], ["words.py", "__init__.py"]])
+def test_servers_with_packages_of_the_same_name_do_not_mix(
+    serve_here: ServeHere, tmp_path: Path, files: list[str]
+) -> None:
+    for name in ("one", "two"):
+        write_server(
+            tmp_path,
+            name,
+            "from gymnast.kit import Environment, Task\nimport helpers.words\nfrom helpers.words import NAME\n\n"
+            "class Env(Environment[Task, None]):\n"
+            "    async def verify(self, attempt):\n"
+            "        return 1.0 if NAME == helpers.words.NAME == self.name else 0.0\n",
+            runs_in="process",
+        )
+        package = tmp_path / "resources_servers" / name / "helpers"
+        package.mkdir()
+        for file in files:
+            (package / file).write_text(f"NAME = {name!r}\n")
+    served = serve_here(config_paths=["one.yaml", "two.yaml"])
+    for name in ("one", "two"):
+        assert get(f"{served.url(name)}/verify", method="POST", body=VERIFY_BODY)[1]["reward"] == 1.0
+
+
+def test_a_server_may_import_its_packages_in_functions(serve_here: ServeHere, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_server(
+            tmp_path,
+            name,
+            "from gymnast.kit import Environment, Task\nfrom helpers.words import Word, first\n\n"
+            "class Env(Environment[Task, None]):\n"
+            "    async def verify(self, attempt):\n"
+            "        import helpers.words\n"
+            "        return float(helpers.words.NAME == self.name and isinstance(first(), helpers.words.Word))\n",
+            runs_in="auto",
+        )
+        package = tmp_path / "resources_servers" / name / "helpers"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        code = "class Word: ...\n\ndef first():\n    from helpers import words\n    return words.Word()\n"
+        (package / "words.py").write_text(f"NAME = {name!r}\n\n{code}")
+    served = serve_here(config_paths=["one.yaml", "two.yaml"])
+    for name in ("one", "two"):
+        assert get(f"{served.url(name)}/verify", method="POST", body=VERIFY_BODY)[1]["reward"] == 1.0
+
+
 def test_servers_with_siblings_of_the_same_name_do_not_mix(serve_here: ServeHere, tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_server(

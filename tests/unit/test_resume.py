@@ -882,6 +882,17 @@ def test_a_new_run_that_could_not_begin_is_taken_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
+def test_the_logs_of_a_run_that_could_not_begin_stay_and_do_not_block_the_next(tmp_path: Path) -> None:
+    run = Run(tmp_path, [row(0)])
+    prepared = run.prepare()
+    log = prepared.paths.logs / "mcqa.log"
+    log.parent.mkdir()
+    log.write_text("ERROR: No matching distribution found\n")
+    remove_run(prepared)
+    assert log.exists()
+    assert run.prepare().is_new
+
+
 async def test_a_run_that_began_is_never_taken_back(tmp_path: Path) -> None:
     run = Run(tmp_path, [row(0)])
     await run.go()

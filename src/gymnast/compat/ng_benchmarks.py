@@ -1,7 +1,7 @@
 """`ng_prepare_benchmark`: create the datasets of configured benchmarks with their prepare scripts.
 
 A script defines `prepare(**script_arguments)`, which returns the path it wrote. It runs in a separate process, from the
-root of its checkout.
+root of its checkout; if it misses a package, with those of the servers that the benchmark uses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ import orjson
 
 from gymnast.cli.options import print_json, say
 from gymnast.compat.ng_arguments import Fields, NgArguments
+from gymnast.compat.server_tests import python_for
+from gymnast.config.environ import child_environ
 from gymnast.errors import DataError, NotFoundError, UserError
+from gymnast.rollouts.servers import reachable_instances
+from gymnast.runtime.expected_packages import package_of
+from gymnast.runtime.venvs import unmet_requirements
 
 if TYPE_CHECKING:
     from gymnast.config import Config
@@ -43,10 +48,17 @@ def load():
     spec.loader.exec_module(module)
     return module
 
-with contextlib.redirect_stdout(sys.stderr):
-    written = load().prepare(**json.loads(arguments))
-with open(answer, "w") as out:
-    json.dump(str(written), out)
+def reply(**fields):
+    with open(answer, "w") as out:
+        json.dump(fields, out)
+
+try:
+    with contextlib.redirect_stdout(sys.stderr):
+        written = load().prepare(**json.loads(arguments))
+except ModuleNotFoundError as error:
+    reply(missing=error.name)
+    raise
+reply(written=str(written))
 """
 """A script is imported by its name in the checkout: it may import its neighbours and start processes."""
 
@@ -94,7 +106,8 @@ def prepare(config: Config, dataset: Dataset, script_arguments: dict[str, Any], 
         )
     script = _script(config, dataset.prepare_script).resolve()
     root = _script_root(config, script)
-    written = _run_script(script, script_arguments, root, dataset.name)
+    run = _run_script(script, script_arguments, root, config, dataset)
+    written = _path_written(run, script, dataset.name)
     expected = (root / dataset.jsonl_fpath).resolve()
     if (root / written).resolve() != expected or not expected.is_file():
         problem = "is not the expected file" if expected != (root / written).resolve() else "does not exist"
@@ -118,21 +131,56 @@ def _script_root(config: Config, script: Path) -> Path:
     return next((root for root in roots if script.is_relative_to(root)), config.roots.cwd)
 
 
-def _run_script(script: Path, script_arguments: dict[str, Any], root: Path, name: str) -> str:
-    from gymnast.config.environ import child_environ
+@dataclass(frozen=True, slots=True)
+class _ScriptRun:
+    exit_code: int
+    lines: list[str]
+    """What it printed."""
+    written: str | None = None
+    missing: str | None = None
+    """The module that it could not import."""
 
+
+def _run_script(
+    script: Path, script_arguments: dict[str, Any], root: Path, config: Config, dataset: Dataset
+) -> _ScriptRun:
+    """Run a script here; if it misses a module, with the packages of the benchmark's servers, which may have it."""
+    run = _run_once(sys.executable, script, script_arguments, root)
+    for folder in _server_folders(config, dataset) if run.missing else ():
+        say(f"{dataset.name}: '{run.missing}' is not installed here: the script runs with {folder.name}'s packages")
+        run = _run_once(python_for(folder), script, script_arguments, root)
+        if not run.missing:
+            break
+    return run
+
+
+def _server_folders(config: Config, dataset: Dataset) -> list[Path]:
+    """The folders of a benchmark's servers that require packages which are not installed here; environments first."""
+    instances = reachable_instances(config, [dataset.agent])
+    instances.sort(key=lambda instance: instance.kind != "resources_servers")
+    folders = {instance.directory: None for instance in instances if instance.url is None}
+    return [folder for folder in folders if folder is not None and unmet_requirements(folder)]
+
+
+def _path_written(run: _ScriptRun, script: Path, name: str) -> str:
+    if run.lines:
+        say(f"{name}: " + f"\n{name}: ".join(run.lines[-20:]))
+    if run.written is not None and run.exit_code == 0:
+        return run.written
+    module = (run.missing or "").partition(".")[0]
+    raise UserError(
+        f"the script of benchmark '{name}' exited with code {run.exit_code}: "
+        f"{run.lines[-1] if run.lines else 'no output'}",
+        where=str(script),
+        next=f"install what has '{module}': {sys.executable} -m pip install {package_of(module)}" if module else None,
+    )
+
+
+def _run_once(python: str, script: Path, script_arguments: dict[str, Any], root: Path) -> _ScriptRun:
     with tempfile.TemporaryDirectory(prefix="gymnast-prepare-") as folder:
         answer = Path(folder) / "answer"
-        words = [sys.executable, "-P", "-c", _PROGRAM, str(script), orjson.dumps(script_arguments).decode()]
+        words = [python, "-P", "-c", _PROGRAM, str(script), orjson.dumps(script_arguments).decode()]
         words += [str(answer), str(root)]
         process = subprocess.run(words, cwd=root, env=child_environ({}), stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - from the configuration
-        lines = process.stderr.strip().splitlines()
-        if lines:
-            say(f"{name}: " + f"\n{name}: ".join(lines[-20:]))
-        if process.returncode:
-            raise UserError(
-                f"the script of benchmark '{name}' exited with code {process.returncode}: "
-                f"{lines[-1] if lines else 'no output'}",
-                where=str(script),
-            )
-        return str(orjson.loads(answer.read_bytes()))
+        reply = orjson.loads(answer.read_bytes()) if answer.exists() else {}
+        return _ScriptRun(process.returncode, process.stderr.strip().splitlines(), **reply)

@@ -6,9 +6,9 @@ rows, settings or environments unless that was requested.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-import shutil
 import socket
 import sys
 import time
@@ -428,9 +428,10 @@ def _changed_run_error(paths: RunPaths, rows: PlanChange, other: list[str], requ
 
 
 def remove_run(prepared: PreparedRun) -> None:
-    """Remove a new run that could not start, so that it does not block the next try."""
+    """Remove a new run that could not start, so that it does not block the next try. Logs stay: errors name them."""
     if prepared.is_new:
         paths = prepared.paths
         for path in (paths.materialized_inputs, paths.manifest, paths.output):
             path.unlink(missing_ok=True)
-        shutil.rmtree(paths.logs, ignore_errors=True)
+        with contextlib.suppress(OSError):  # there are logs, or nothing
+            paths.logs.rmdir()

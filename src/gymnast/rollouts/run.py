@@ -56,7 +56,7 @@ async def collect_run(options: RunOptions, config: Config, environ: Environ, obs
                     suspicions = await find_suspicions(prepared, servers, options, observer)
                     options = replace(options, engine=replace(options.engine, suspicions=suspicions))
             except BaseException:
-                remove_run(prepared)  # a new run whose servers do not start must leave nothing behind
+                remove_run(prepared)  # a new run whose servers do not start leaves only their logs behind
                 raise
             return await run_prepared(prepared, servers, options, observer)
 

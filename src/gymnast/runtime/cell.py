@@ -26,6 +26,7 @@ from gymnast.errors import ConfigError, StartError, UserError
 from gymnast.runtime.children import Child
 from gymnast.runtime.control import ChildSpec, encode_instance
 from gymnast.runtime.hosted_servers import is_hostable, transport_of, with_addresses
+from gymnast.runtime.late_imports import imports_own_modules_late
 from gymnast.runtime.listener import Listener
 from gymnast.runtime.loader import check_settings, is_server_class, load_entry, make_server
 from gymnast.runtime.logs import InstanceLogs, log_folder
@@ -323,7 +324,8 @@ def resolve_placement(instance: Instance) -> Instance:
     """Resolve `runs_in: auto`: this process, unless the instance requires packages that are not installed here.
 
     Or unless it waits for its peers while it is created: in this process, it would keep them from starting. Or unless
-    it opens files of its folder by a relative path: a separate process runs in that folder.
+    it opens files of its folder by a relative path, or imports its modules in functions: a separate process runs in
+    that folder.
     """
     if instance.runs_in != "auto" or instance.url is not None or instance.directory is None:
         return instance
@@ -337,7 +339,7 @@ def resolve_placement(instance: Instance) -> Instance:
 
 def _needs_own_process(entry: Path, folder: Path) -> bool:
     waits_for_peers = entry.is_file() and "poll_for_status(" in entry.read_text(errors="replace")
-    return waits_for_peers or reads_own_files(entry, folder)
+    return waits_for_peers or reads_own_files(entry, folder) or imports_own_modules_late(entry, folder)
 
 
 def make_child_spec(instance: Instance, host: str, options: CellOptions) -> ChildSpec:

@@ -30,6 +30,7 @@ from gymnast.runtime.control import (
     parse_instance,
 )
 from gymnast.runtime.listener import loop_factory
+from gymnast.runtime.loader import import_entry
 from gymnast.runtime.ports import bind_socket
 
 
@@ -92,6 +93,7 @@ def main() -> None:
 async def _serve(spec: ChildSpec, peers: Peers, sock: socket.socket, control: Control) -> None:
     stop = asyncio.Event()
     own = replace(parse_instance(spec.instance), runs_in="process")
+    import_entry(own, alone=True)  # what is imported again later is the same module
     others = {name: url for name, url in peers.urls.items() if name != own.name}
     options = CellOptions(
         token=spec.token,

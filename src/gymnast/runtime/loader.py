@@ -185,8 +185,11 @@ def _check_kind(server_class: type[Server], instance: Instance) -> type[Server]:
     return server_class
 
 
-def import_entry(instance: Instance) -> ModuleType:
-    """The module of an instance's entry file."""
+def import_entry(instance: Instance, *, alone: bool = False) -> ModuleType:
+    """The module of an instance's entry file.
+
+    If no other server runs in this process, it is `alone`: the modules of its folder stay imported and importable.
+    """
     assert instance.directory is not None
     assert instance.entrypoint is not None
     path = instance.directory / instance.entrypoint
@@ -198,14 +201,14 @@ def import_entry(instance: Instance) -> ModuleType:
         # There, a launcher starts servers in their folders: modules may read files relative to it.
         absolute = path.absolute()
         with contextlib.chdir(instance.directory):
-            return _import_from(absolute, f"{HOSTED_PACKAGE}.{instance.kind}.{instance.implementation}")
+            return _import_from(absolute, f"{HOSTED_PACKAGE}.{instance.kind}.{instance.implementation}", alone=alone)
     except Exception as error:
         text = f"importing the entry file raised {type(error).__name__}: {error}"
         raise LoadError(text, where=str(path), next=_import_hint(error)) from error
 
 
-def _import_from(path: Path, package: str) -> ModuleType:
-    """Import a file into its own package, with its directory on `sys.path` meanwhile."""
+def _import_from(path: Path, package: str, *, alone: bool) -> ModuleType:
+    """Import a file into its own package, with its directory on `sys.path` meanwhile, or for good."""
     name = f"{package}.{path.stem}"
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
@@ -219,7 +222,7 @@ def _import_from(path: Path, package: str) -> ModuleType:
     try:
         import_surface()
         checkout = path.parents[2] if path.parents[1].name in SERVER_KINDS else None
-        with _importable(path.parent, checkout):
+        with _importable(path.parent, checkout, alone=alone):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -242,10 +245,12 @@ def _ensure_package(name: str, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _importable(folder: Path, checkout: Path | None) -> Iterator[None]:
-    """Make `import sibling` work while the entry file is imported. Afterwards siblings are removed from `sys.modules`,
-    so that another server's sibling of the same name is not confused with them. The checkout's root stays on the
-    path."""
+def _importable(folder: Path, checkout: Path | None, *, alone: bool) -> Iterator[None]:
+    """Make `import sibling` work while the entry file is imported, and the checkout's root importable for good.
+
+    Unless the server is `alone`, siblings are removed from `sys.modules` afterwards, so that another server's sibling
+    of the same name is not confused with them.
+    """
     if checkout is not None and str(checkout) not in sys.path:
         sys.path.append(str(checkout))
     before = set(sys.modules)
@@ -253,11 +258,23 @@ def _importable(folder: Path, checkout: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
-        for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None)
-            if "." not in name and file is not None and file.startswith(f"{folder}/"):
-                del sys.modules[name]
+        if not alone:
+            sys.path.remove(str(folder))
+            _forget_siblings(folder, set(sys.modules) - before)
+
+
+def _forget_siblings(folder: Path, imported: set[str]) -> None:
+    """Remove a folder's modules and packages from `sys.modules`; a package with all that is in it."""
+    siblings = {name for name in imported if "." not in name and _is_in(folder, sys.modules[name])}
+    for name in imported:
+        if name.partition(".")[0] in siblings:
+            del sys.modules[name]
+
+
+def _is_in(folder: Path, module: ModuleType) -> bool:
+    """Whether the file of a module is in a folder, or the first one of a package without a file of its own."""
+    file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+    return file is not None and file.startswith(f"{folder}/")
 
 
 def _server_hint() -> str:

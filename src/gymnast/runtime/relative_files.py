@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _OPENING: Final = re.compile(
     r"""\b(?:open|Path|exists|is_?file|is_?dir|listdir|read_csv|read_json|read_parquet)\(\s*r?["']([^"'\n/][^"'\n]*)["']"""
 )
-_AT_CREATION: Final = frozenset({"__init__", "model_post_init", "setup_webserver"})
+AT_CREATION: Final = frozenset({"__init__", "model_post_init", "setup_webserver"})
+"""The functions that run while a server is created."""
 
 
 def reads_own_files(entry: Path, folder: Path) -> bool:
@@ -49,6 +50,6 @@ def _opens_in_function(text: str, folder: Path) -> bool:
     spans = [
         (node.lineno, node.end_lineno or node.lineno)
         for node in ast.walk(tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in _AT_CREATION
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in AT_CREATION
     ]
     return any(first <= line <= last for line in lines for first, last in spans)

@@ -30,6 +30,7 @@ from gymnast.compat.nemo_gym.ray_node import join_ray, uses_ray
 from gymnast.compat.nemo_gym.rollout_correlation import ROLLOUT_PATH_PREFIX
 from gymnast.errors import ConfigError, Problem, StartError
 from gymnast.types.tokens import TOKEN_CALL
+from gymnast.types.usage import USAGE_HEADER, encode_usage
 from gymnast.wire.asgi import ROLLOUT_HEADER
 from gymnast.wire.http_connection import TransportError
 from gymnast.wire.progress import PROGRESS_KEY
@@ -37,7 +38,7 @@ from gymnast.wire.server import strip_prefix
 from gymnast.wire.transports import AsgiLifespan, AsgiTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping
 
     from fastapi import FastAPI
 
@@ -46,9 +47,11 @@ if TYPE_CHECKING:
     from gymnast.config.instances import Instance
     from gymnast.wire.asgi import AsgiScope, Receive, Send
     from gymnast.wire.message import Reply, Request
+    from gymnast.wire.progress import AttemptProgress
     from gymnast.wire.server import ServerContext
 
 _PREFIX: Final = f"/{ROLLOUT_PATH_PREFIX}/"
+_USAGE_HEADER: Final = USAGE_HEADER.encode()
 
 
 class HostedServer:
@@ -77,9 +80,10 @@ class HostedServer:
             return await self._fastapi(scope, receive, send)
         headers = dict(scope["headers"]) if scope["type"] == "http" else {}
         rollout_id = headers.get(ROLLOUT_HEADER.encode(), b"").decode("latin-1") or None
-        context = RequestContext(
-            self._cell, rollout_id or current.rollout_id, scope.get(PROGRESS_KEY) or current.progress
-        )
+        progress: AttemptProgress | None = scope.get(PROGRESS_KEY)
+        if progress is not None:  # the caller is in another process, which knows of no calls made here
+            send = _report_usage(send, progress)
+        context = RequestContext(self._cell, rollout_id or current.rollout_id, progress or current.progress)
         token = CURRENT_REQUEST.set(context)
         try:
             # Other collectors add what was observed by themselves.
@@ -206,6 +210,18 @@ def _problems(error: ValidationError, instance: Instance) -> list[Problem]:
         )
         problems.append(Problem(message, where=instance.name))
     return problems
+
+
+def _report_usage(send: Send, progress: AttemptProgress) -> Send:
+    """Add to a reply what the model calls behind it used."""
+
+    async def send_with_usage(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start" and progress.usage_counter is not None:
+            usage = encode_usage(progress.usage_counter.usage())
+            message = {**message, "headers": [*message.get("headers", ()), (_USAGE_HEADER, usage.encode())]}
+        await send(message)
+
+    return send_with_usage
 
 
 def restore_token_calls(request: Any, reply: Any) -> None:
