@@ -21,7 +21,7 @@ _IGNORED: Final = frozenset(
 _METRICS: Final = frozenset({"agent_metrics", "key_metrics", "group_level_metrics"})
 _MAX_INT: Final = 2**63
 _REFUSED_ROW: Final = re.compile(
-    "unknown task|more than a plain expression|images do not run here"
+    "unknown task|more than a plain expression|the row cannot be scored|images do not run here"
     "|missing: (?:instance_id|repo)|missing for mode|'eval' or 'repro-gen'"
     "|'expected_answer'.*should be a valid string|should be a finite number|'follow_ups'.*should be a valid string"
 )
