@@ -23,7 +23,7 @@ from tests.parity.odd_text import MUTATIONS, mutate_text
 from tests.parity.odd_values import mutate_arguments, mutate_value
 from tests.parity.original import Script, output_of
 from tests.parity.results import Difference, Results, add_counts
-from tests.parity.seeds import ENVIRONMENTS, load_seeds, make_puzzles
+from tests.parity.seeds import ENVIRONMENTS, load_seeds
 
 VERIFY: dict[str, Any] = {"environment": "mcqa", "settings": {}, "steps": [["/verify", {}]]}
 JSON = st.recursive(
@@ -340,10 +340,3 @@ def test_there_are_more_than_a_hundred_forms_of_replies_and_rows() -> None:
     rows = sum(len(values) for fields in ROWS.values() for _, values in fields)
     assert replies > 300
     assert rows > 150
-
-
-def test_puzzles_of_every_task_of_reasoning_gym_are_rows() -> None:
-    pytest.importorskip("reasoning_gym")
-    tasks = {row["metadata"]["source_dataset"] for row in make_puzzles()}
-    assert len(tasks) > 100
-    assert {"game_of_life", "number_sorting", "word_ladder"} <= tasks

@@ -102,7 +102,7 @@ def _list(names: list[str]) -> str:
 
 
 def _names_in(folder: Path) -> Iterator[str]:
-    """The files below a folder, as far as somebody would read."""
+    """The files below a folder, at most some thousands."""
     count = 0
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
