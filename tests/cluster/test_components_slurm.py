@@ -90,5 +90,5 @@ def test_a_job_to_wait_for_that_failed_is_an_error(cluster: str, slurm: SlurmClu
     assert failed.job is not None
     state = ("squeue", "-h", "-t", "all", "-j", failed.job, "-o", "%T")
     wait_until(lambda: slurm.ask(*state).strip() == "FAILED", "its end")
-    with pytest.raises(UserError, match="'bad_fetch' ended badly"):
+    with pytest.raises(UserError, match="'bad_fetch' did not succeed"):
         collect(cluster, run_after=["bad_fetch"], expname="never")

@@ -323,7 +323,7 @@ async def test_unknown_instructions_are_named_with_those_that_are_known() -> Non
             {"letter": "ab", "let_frequency": 1, "let_relation": "at least"},
             "expected a single character",
         ),
-        ("keywords:existence", {"keywords": []}, "expected a list of texts"),
+        ("keywords:existence", {"keywords": []}, "expected a list of strings"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(name: str, kwargs: dict[str, Any] | None, told: str) -> None:

@@ -15,7 +15,7 @@ import yaml
 from gymnast.compat.gym_entry import run_gym
 from gymnast.compat.job_file import read_job_file
 from gymnast.compat.job_script import build_script
-from gymnast.config.override_text import quote_override
+from gymnast.config.write_overrides import quote_override
 from gymnast.errors import UserError
 
 Said = pytest.CaptureFixture[str]

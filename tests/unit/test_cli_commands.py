@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -51,6 +52,17 @@ def test_old_names_of_options_mean_options_that_exist(capsys: pytest.CaptureFixt
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_options_may_have_underscores_which_help_does_not_show(invoke: Any) -> None:
+    for words in (["collect"], ["submit"], ["nemo-gym-rollouts"]):
+        shown = invoke("gymnast", *words, "--help").out
+        assert "--output" in shown
+        assert not re.findall(r"--[a-z-]+_", shown)
+    assert "No such option" in invoke("gymnast", "collect", "--num-repeat_s", "2").err
+    assert "No such option" not in invoke("gymnast", "collect", "--num_repeats", "2").err
+    value = invoke("gymnast", "submit", "--server_type", "my_server", "-o", "x.jsonl", "-i", "y.jsonl", "-m", "m").err
+    assert "my_server" in value
 
 
 def numeric_options() -> list[tuple[list[str], str, type, Any]]:

@@ -330,7 +330,7 @@ def test_what_is_missing_is_counted_and_never_a_zero(tmp_path: Path) -> None:
 def test_seeds_over_other_tasks_are_refused(tmp_path: Path) -> None:
     seed_run(tmp_path, 0, {0: 1.0})
     seed_run(tmp_path, 1, {0: 1.0, 1: 1.0})
-    with pytest.raises(DataError, match="seed 1 has different rollouts than the first seed"):
+    with pytest.raises(DataError, match="seed 1 has different rollouts from the first seed"):
         combine_seeds(find_seeds(tmp_path))
     with pytest.raises(NotFoundError, match="no seed has started yet"):
         combine_seeds({})

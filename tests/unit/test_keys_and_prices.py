@@ -91,7 +91,7 @@ def test_what_is_wrong_with_a_key_is_said_without_showing_any(keys: Path) -> Non
 def test_a_keys_file_that_others_can_read_is_refused(keys: Path, mode: int) -> None:
     keys.chmod(mode)
     text = problem(model_key_name="mine")
-    assert "others can read it" in text
+    assert "other users can read it" in text
     assert f"chmod 600 {keys}" in text
 
 

@@ -164,7 +164,7 @@ def test_a_job_to_wait_for_must_be_able_to_end_well() -> None:
     slurm = Slurm(FakeHost({"squeue": squeue, "sacct": sacct}))
     for good in ("17", "17_3", "27", "17:27"):
         assert slurm.resolve_dependency(good if ":" not in good else f"afterok:{good}") == f"afterok:{good}"
-    with pytest.raises(UserError, match="'26' ended badly: job 26 is failed"):
+    with pytest.raises(UserError, match="'26' did not succeed: job 26 is failed"):
         slurm.resolve_dependency("26")
     with pytest.raises(NotFoundError, match="does not know job 99"):
         slurm.resolve_dependency("afterok:17:99")

@@ -77,8 +77,8 @@ def test_settings_that_are_unknown_or_missing_are_refused() -> None:
         ("workers", -1, "workers must be a whole number of at least 0"),
         ("max_failed_groups", "3", "max_failed_groups must be a whole number of at least 0"),
         ("batch_timeout_s", None, "batch_timeout_s must be a number of seconds above 0"),
-        ("overrides", {"a": 1}, "'overrides' in section 'gymnast' must be a list of texts"),
-        ("environments", [3], "'environments' in section 'gymnast' must be a list of texts"),
+        ("overrides", {"a": 1}, "'overrides' in section 'gymnast' must be a list of strings"),
+        ("environments", [3], "'environments' in section 'gymnast' must be a list of strings"),
     ],
 )
 def test_settings_of_another_type_are_refused(name: str, value: Any, message: str) -> None:

@@ -476,5 +476,5 @@ def test_a_filter_that_is_a_coroutine_is_refused() -> None:
 
 @pytest.mark.parametrize("label", ["", None, 3])
 def test_labels_are_texts_as_servers_report_them(label: Any) -> None:
-    with pytest.raises(UserError, match="the label of weights must be a text"):
+    with pytest.raises(UserError, match="the label of weights must be a string"):
         PolicyVersions([label])

@@ -186,5 +186,5 @@ def _unsettled_error(paths: RunPaths, status: RunStatus) -> DataError:
     return DataError(
         f"{status.unsettled} of {status.requested} rollouts are not settled\n{listed}",
         where=str(paths.chunks),
-        next="add workers with gymnast submit --resume, or merge what there is: --allow-partial",
+        next="add workers with gymnast submit --resume, or merge what has finished with --allow-partial",
     )

@@ -21,9 +21,12 @@ _MAX_NUMBER: Final = 10**15
 
 
 class GymnastCommand(TyperCommand):
-    """A command that takes options under their old names, too. Its help shows only the current ones."""
+    """A command that also takes old names of options, and underscores in place of hyphens; help shows neither."""
 
     old_names: ClassVar[dict[str, str]] = {}
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return super().make_context(info_name, args, parent, token_normalize_func=_hyphenate, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, [self._current(argument) for argument in args])
@@ -50,6 +53,10 @@ def _check_number(ctx: Any, option: str, value: Any) -> None:
         raise typer.BadParameter(f"expected a finite number, got {value}", ctx=ctx, param_hint=option)
     if isinstance(value, (int, float)) and abs(value) > _MAX_NUMBER:
         raise typer.BadParameter(f"expected at most {_MAX_NUMBER:,}, got {value:.3g}", ctx=ctx, param_hint=option)
+
+
+def _hyphenate(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _option(name: str) -> str:

@@ -8,9 +8,7 @@ import typer
 
 
 def option(name: str, text: str, *short: str, **more: Any) -> Any:
-    """An option that may be written with hyphens or underscores."""
-    spellings = {f"--{name}", f"--{name.replace('-', '_')}"}
-    return typer.Option(*short, *sorted(spellings), help=text, **more)
+    return typer.Option(*short, f"--{name}", help=text, **more)
 
 
 ServerAddress = Annotated[str | None, option("server-address", "Base URL of a policy server that is already running.")]

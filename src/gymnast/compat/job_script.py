@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.compat.job_file import VllmService
-from gymnast.config.override_text import write_value
+from gymnast.config.write_overrides import write_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -172,7 +172,7 @@ def _path_written(run: _ScriptRun, script: Path, name: str) -> str:
         f"the script of benchmark '{name}' exited with code {run.exit_code}: "
         f"{run.lines[-1] if run.lines else 'no output'}",
         where=str(script),
-        next=f"install what has '{module}': {sys.executable} -m pip install {package_of(module)}" if module else None,
+        next=f"install '{module}': {sys.executable} -m pip install {package_of(module)}" if module else None,
     )
 
 

@@ -50,7 +50,7 @@ class _StrictLoader(_SafeLoader):  # type: ignore[misc]
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - as yaml has it
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
         if len(keys) != len(set(keys)):
-            raise yaml.constructor.ConstructorError(None, None, "a key is there twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, "duplicate key", node.start_mark)
         return super().construct_mapping(node, deep)
 
 

@@ -175,7 +175,7 @@ def _write(files: Mapping[str, str]) -> None:
     conflicts = [path for path, text in files.items() if Path(path).exists() and Path(path).read_text() != text]
     if conflicts:
         raise UserError(
-            f"{conflicts[0]} is already there, with other content", next="choose another name, or remove it"
+            f"{conflicts[0]} already exists with different content", next="choose another name, or remove it"
         )
     for path, text in sorted(files.items()):
         Path(path).parent.mkdir(parents=True, exist_ok=True)

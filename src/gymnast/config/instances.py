@@ -281,7 +281,7 @@ def _check_scalars(values: dict[str, Any], where: str, problems: list[Problem]) 
     if port is not None and (not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535):
         problems.append(Problem(f"'port' must be a number from 0 to 65535, got {port!r}", where=where))
     if host is not None and not isinstance(host, str):
-        problems.append(Problem(f"'host' must be a text, got {host!r}", where=where))
+        problems.append(Problem(f"'host' must be a string, got {host!r}", where=where))
     if runs_in is not None and runs_in not in get_args(RunsIn):
         problems.append(
             Problem(f"'runs_in' cannot be '{runs_in}'", where=where, next=suggest(str(runs_in), get_args(RunsIn)))

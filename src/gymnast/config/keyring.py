@@ -108,7 +108,7 @@ def _read_keys(file: Path) -> dict[str, Any]:
         if not stat.S_ISREG(mode):
             raise _UnusableError("it is not a file")
         if stat.S_IMODE(mode) & 0o077:
-            raise _UnusableError("others can read it", f"chmod 600 {file}")
+            raise _UnusableError("other users can read it", f"chmod 600 {file}")
         values = plain(read_yaml(file, shown=str(file)))
     except FileNotFoundError as error:
         raise _UnusableError("it does not exist", f"create it with mode 600; {_FORM}") from error

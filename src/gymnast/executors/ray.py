@@ -228,7 +228,7 @@ def _connect(address: str | None) -> Iterator[Any]:
         where = f"the Ray cluster at {address}" if address else "a Ray cluster that this node belongs to"
         if _wants_token(error):
             hint = "set RAY_AUTH_MODE=token; Ray reads the token from RAY_AUTH_TOKEN, or from ~/.ray/auth_token"
-            raise StartError(f"{where} wants a token", next=hint) from error
+            raise StartError(f"{where} requires a token", next=hint) from error
         next_step = "name it (ray://HOST:10001), or start one: ray start --head"
         raise StartError(f"cannot reach {where}: {_message(error)}", next=next_step) from error
     try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gymnast.profile.alignment import Completeness
+    from gymnast.profile.completeness import Completeness
     from gymnast.profile.failures import FailureSummary
     from gymnast.profile.groups import Groups
     from gymnast.profile.table import RolloutTable

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from gymnast.errors import NotFoundError
-from gymnast.profile.alignment import align
+from gymnast.profile.completeness import check_completeness
 from gymnast.profile.failures import read_failures
 from gymnast.profile.groups import by_task, describe_rows, rollout_infos
 from gymnast.profile.headline import countable_rows, headline
@@ -26,7 +26,7 @@ from gymnast.types.task import TASK_INDEX
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gymnast.profile.alignment import Completeness
+    from gymnast.profile.completeness import Completeness
     from gymnast.profile.failures import FailureSummary
     from gymnast.profile.groups import Groups
     from gymnast.profile.headline import Headline
@@ -77,7 +77,7 @@ def load_run(
     """Load a run. Raises DataError if inputs and rollouts do not belong together."""
     plan = read_plan(inputs)
     table = read_rollouts(rollouts, texts=texts)
-    completeness = align(plan, table, allow_partial=allow_partial)
+    completeness = check_completeness(plan, table, allow_partial=allow_partial)
     failures = read_failures([RunPaths(path).failures for path in rollouts], set(table.packed.tolist()))
     return LoadedRun(plan, by_task(table), completeness, failures)
 

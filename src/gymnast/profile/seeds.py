@@ -110,7 +110,7 @@ def _check_same_tasks(runs: Mapping[int | None, LoadedRun], outputs: Mapping[int
     for seed, run in runs.items():
         if not np.array_equal(np.sort(run.plan.packed), np.sort(first.packed)):
             raise DataError(
-                f"seed {seed} has different rollouts than the first seed",
+                f"seed {seed} has different rollouts from the first seed",
                 where=str(RunPaths(outputs[seed]).materialized_inputs),
                 next="only seeds of the same tasks can be combined; collect it again with --rerun-done",
             )

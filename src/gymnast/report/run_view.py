@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gymnast.errors import NotFoundError
-from gymnast.profile.alignment import Completeness, align
+from gymnast.profile.completeness import Completeness, check_completeness
 from gymnast.profile.failures import read_failures
 from gymnast.profile.groups import by_task
 from gymnast.profile.headline import countable_rows
@@ -162,7 +162,7 @@ def _load(
     table = chosen.of_table(read_rollouts([scored]))
     if paths.materialized_inputs.is_file():
         plan = chosen.of_plan(read_plan([paths.materialized_inputs]))
-        completeness = align(plan, table, allow_partial=True)
+        completeness = check_completeness(plan, table, allow_partial=True)
     else:
         plan = PlanIndex((), np.empty(0, np.int64), {})
         completeness = assume_complete(table)

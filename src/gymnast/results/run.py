@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gymnast.errors import NotFoundError, suggest
-from gymnast.profile.alignment import align
+from gymnast.profile.completeness import check_completeness
 from gymnast.profile.failures import read_failures
 from gymnast.profile.groups import by_task
 from gymnast.profile.plan_index import PlanIndex, read_plan
@@ -97,7 +97,7 @@ class Run:
         table = read_rollouts([records] if records.exists() else [])
         plan = self._plan(table)
         failures = read_failures([complete_records(self.paths.failures)], set(table.packed.tolist()))
-        return LoadedRun(plan, by_task(table), align(plan, table, allow_partial=True), failures)
+        return LoadedRun(plan, by_task(table), check_completeness(plan, table, allow_partial=True), failures)
 
     @cached_property
     def summary(self) -> Headline:

@@ -70,7 +70,7 @@ def require_prices(budget: Budget, instances: Iterable[Instance]) -> None:
     unpriced = [model for model in models if not model.settings.get("prices")]
     if unpriced:
         raise UserError(
-            f"a budget of money needs prices, but {' and '.join(model.name for model in unpriced)} has none",
+            f"a cost budget needs prices, but {' and '.join(model.name for model in unpriced)} has none",
             where=f"{unpriced[0].config_path}.prices",
             next=f"set prices per million tokens (0 if it is free): "
             f"'++{unpriced[0].config_path}.prices={{input: 0.4, output: 1.6}}'; or use --max-tokens",

@@ -55,7 +55,7 @@ def read_template(path: Path) -> PromptTemplate:
     except (OSError, yaml.YAMLError) as error:
         raise DataError(f"cannot read the prompt template: {error}", where=str(path)) from error
     if not isinstance(data, dict) or not isinstance(data.get("user"), str) or set(data) - {"user", "system"}:
-        raise DataError("a prompt template needs a text `user` and may have a text `system`", where=str(path))
+        raise DataError("a prompt template needs a string `user` and may have a string `system`", where=str(path))
     return PromptTemplate(data["user"], data.get("system"))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gymnast.errors import DataError
-from gymnast.profile.alignment import align
+from gymnast.profile.completeness import check_completeness
 from gymnast.profile.failures import FailureSummary
 from gymnast.profile.groups import by_task
 from gymnast.profile.headline import countable_rows
@@ -317,7 +317,7 @@ def load_table(table: RunTable, plan: PlanIndex | None) -> LoadedTable:
     completeness = assume_complete(records)
     if plan is not None:
         try:
-            completeness = align(plan, records, allow_partial=True)
+            completeness = check_completeness(plan, records, allow_partial=True)
         except DataError as error:
             plan, problem = None, error.what
     rows = countable_rows(records)

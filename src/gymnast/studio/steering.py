@@ -24,7 +24,7 @@ async def steer(entry: Entry, command: str, argument: str | None) -> str:
         return await asyncio.to_thread(_cancel_workers, entry, argument)
     if is_chunked(entry) and not entry.found.paths.socket.exists():
         raise UserError(
-            "workers collect this run, and only cancelling reaches them", next="cancel them on its page of workers"
+            "workers collect this run, and only cancelling reaches them", next="cancel them on the run's Workers page"
         )
     return str(await send_request(entry.found.paths.socket, {"command": command, "argument": argument}))
 

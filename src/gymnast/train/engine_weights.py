@@ -195,7 +195,7 @@ def _require_addresses(base_urls: Any) -> None:
     if isinstance(base_urls, str):
         raise UserError(f"base_urls must be a list of addresses, got {base_urls!r}", next=f"pass [{base_urls!r}]")
     if not base_urls:
-        raise UserError("base_urls has no address: which servers get the weights?")
+        raise UserError("base_urls is empty: list the servers that get the weights")
     for url in base_urls:
         try:
             parse_target(url)

@@ -218,7 +218,8 @@ def tasks_of(rows: Sequence[JsonObject], generations: int) -> list[JsonObject]:
     for position, task in enumerate(tasks):
         if task != tasks[position - position % generations]:
             raise UserError(
-                f"row {position} is another task than the first of its group", next="repeat each task consecutively"
+                f"row {position} belongs to a different task than the first row of its group",
+                next="repeat each task consecutively",
             )
     return tasks[::generations]
 

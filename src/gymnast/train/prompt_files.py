@@ -32,7 +32,7 @@ def write_prompts(path: Path, rows: Iterable[Mapping[str, Any]], trainer: Prompt
     """
     if trainer not in get_args(PromptReader):
         raise UserError(
-            f"no prompts for the trainer {trainer!r}", next=f"known are {', '.join(get_args(PromptReader))}"
+            f"no prompts for the trainer {trainer!r}", next=f"choose one of: {', '.join(get_args(PromptReader))}"
         )
     number = 0
     with atomic_output(path) as out:

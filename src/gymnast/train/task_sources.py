@@ -237,7 +237,7 @@ class TaskMixture:
             raise UserError("a mixture needs environments by name", next='pass {"math": (tasks, 1.0), …}')
         for name, value in given.items():
             if not isinstance(name, str):
-                raise UserError(f"the name of an environment must be a text, got {name!r}")
+                raise UserError(f"the name of an environment must be a string, got {name!r}")
             if not name:
                 raise UserError("an environment of a mixture has no name")
             if not isinstance(value, (tuple, list)) or len(value) != 2:

@@ -78,7 +78,7 @@ def _check_values(values: Mapping[str, Any]) -> None:
             raise UserError(f"'{name}' in section '{SECTION}' must be true or false, got {values[name]!r}")
     for name in _TEXTS & values.keys():
         if values[name] is not None and not isinstance(values[name], str):
-            raise UserError(f"'{name}' in section '{SECTION}' must be a text, got {values[name]!r}")
+            raise UserError(f"'{name}' in section '{SECTION}' must be a string, got {values[name]!r}")
     for name in _COUNTS & values.keys():
         require_count(name, values[name], at_least=0)
 
@@ -87,7 +87,7 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     """A list of texts; a single text is a list of one."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"'{name}' in section '{SECTION}' must be a list of texts, got {value!r}")
+        raise UserError(f"'{name}' in section '{SECTION}' must be a list of strings, got {value!r}")
     return tuple(texts)
 
 

@@ -22,7 +22,7 @@ class PolicyVersions:
         self.updates = 0
         """The number of weight updates."""
         if isinstance(labels, str):
-            raise UserError(f"labels must be a list of texts, got {labels!r}", next=f"pass [{labels!r}]")
+            raise UserError(f"labels must be a list of strings, got {labels!r}", next=f"pass [{labels!r}]")
         for label in labels:
             self.advance(label)
 
@@ -38,7 +38,7 @@ class PolicyVersions:
         """Record new weights under this label. A reused label becomes the newest."""
         given: object = label
         if not isinstance(given, str) or not given:
-            raise UserError(f"the label of weights must be a text, as servers report it, got {given!r}")
+            raise UserError(f"the label of weights must be a string, as servers report it, got {given!r}")
         self._positions.pop(label, None)
         self.updates += 1
         self._positions[label] = self.updates
@@ -79,7 +79,7 @@ class PolicySet:
         if policy not in self._by_policy:
             raise UserError(
                 f"a group was sampled by the model server '{policy}', which is not in versions",
-                next=f"known are {', '.join(self._by_policy)}; name every trained model server",
+                next=f"known: {', '.join(self._by_policy)}; name every trained model server",
             )
         return self._by_policy[policy]
 

@@ -242,7 +242,7 @@ def _resolve_dependency(slurm: Slurm, site: Site, text: str, say: Callable[[str]
     failed = [view for view in views if view.state.is_over and view.state is not JobState.COMPLETED]
     if failed and kind in {"", "afterok"}:
         raise UserError(
-            f"'{text}' ended badly: job {failed[0].job} is {failed[0].state}",
+            f"'{text}' did not succeed: job {failed[0].job} is {failed[0].state}",
             next="submit it again first, or leave run_after out",
         )
     waiting = sorted({view.job.partition("_")[0] for view in views if not view.state.is_over})

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gymnast.compat.nemo_skills.seeds import Seed, seed_output
-from gymnast.config.override_text import quote_override
+from gymnast.config.write_overrides import quote_override
 from gymnast.sidecars.component import Component, Container, Mount
 from gymnast.sidecars.policy_server import POLICY, make_server_component, parse_server_kind, served_model_name
 from gymnast.sidecars.sandbox import SANDBOX_ENVIRONMENT, make_sandbox_component

@@ -79,7 +79,7 @@ class Slurm:
         result = self.host.run(("scancel", *numbers))
         errors = [line for line in result.err.splitlines() if line.strip() and not any(word in line for word in _GONE)]
         if result.code and errors:
-            raise UserError(f"Slurm does not cancel: {' '.join(errors)}", where=f"scancel on {self.host.name}")
+            raise UserError(f"Slurm could not cancel: {' '.join(errors)}", where=f"scancel on {self.host.name}")
 
     def find_pending_by_name(self, name: str) -> list[str]:
         """Numbers of the user's jobs of that name that are not over, the oldest first."""
@@ -136,7 +136,7 @@ class Slurm:
             )
             if failed is not None:
                 raise UserError(
-                    f"'{job}' ended badly: job {failed.job} is {failed.state}",
+                    f"'{job}' did not succeed: job {failed.job} is {failed.state}",
                     next="submit it again first, or leave --run-after out",
                 )
 

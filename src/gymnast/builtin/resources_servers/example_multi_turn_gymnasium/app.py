@@ -53,7 +53,7 @@ class ExampleMultiTurn(StepEnvironment[FollowUpTask, Conversation]):
         if self.settings.scoring == "strict" and row.get("follow_ups", []) != [
             turn for turn in task.follow_ups if turn is not None
         ]:
-            raise InvalidBody.of_field("follow_ups must be a list of texts", "follow_ups")
+            raise InvalidBody.of_field("follow_ups must be a list of strings", "follow_ups")
         return task
 
     async def reset(self, task: FollowUpTask) -> tuple[Conversation, str | None]:

@@ -47,7 +47,7 @@ def texts(value: Any) -> list[str]:
     """A list of texts, or one."""
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or not values:
-        raise ValueError(f"expected a list of texts, got {value!r}")
+        raise ValueError(f"expected a list of strings, got {value!r}")
     return [text(item) for item in values]
 
 

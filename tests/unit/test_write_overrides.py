@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymnast.compat.job_script import flat_words
-from gymnast.config.override_text import quote_override, write_value
 from gymnast.config.overrides import parse_overrides
+from gymnast.config.write_overrides import quote_override, write_value
 
 TEXTS = st.text(st.characters(min_codepoint=32, exclude_characters="{}"), min_size=1)
 

@@ -36,7 +36,7 @@ class Completeness:
         return 100.0 * self.scored / self.requested if self.requested else 0.0
 
 
-def align(plan: PlanIndex, table: RolloutTable, *, allow_partial: bool) -> Completeness:
+def check_completeness(plan: PlanIndex, table: RolloutTable, *, allow_partial: bool) -> Completeness:
     """Check a run. A mismatch is an error with counts and the first keys."""
     requested, scored = plan.packed, table.packed
     _check_unique(requested, "the materialized inputs", plan.paths[0])
