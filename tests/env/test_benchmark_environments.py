@@ -260,6 +260,24 @@ def test_loose_scoring_forgives_frames_and_asterisks(monkeypatch: pytest.MonkeyP
         check_all("yes", "p", ["y"], [None])
 
 
+class NthWord(OneLine):
+    """An instruction with a number that is used as an index, as `words:keywords_specific_position` of the package."""
+
+    def build_description(self, *, word: str = "", n: int = 1) -> None:  # type: ignore[override]
+        self.word, self.n = word, n
+
+    def check_following(self, text: str) -> bool:
+        return text.split()[self.n - 1] == self.word
+
+
+def test_numbers_that_parquet_made_floats_are_indices_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = types.ModuleType("ifbench.instructions_registry")
+    registry.INSTRUCTION_DICT = {"x:nth": NthWord}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ifbench", types.ModuleType("ifbench"))
+    monkeypatch.setitem(sys.modules, "ifbench.instructions_registry", registry)
+    assert check_all("a b c", "p", ["x:nth"], [{"word": "b", "n": 2.0}])["strict"] == [True]
+
+
 async def test_without_its_package_ifbench_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gymnast.builtin.resources_servers.ifbench.app.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"github\.com/allenai/IFBench"):
