@@ -34,7 +34,8 @@ WORDS: Final = make_table(
             r"|consumed|used up|run out|finished)|used up (?:all|your)|run out of (?:credits?|tokens|quota|funds)"
         ),
         r"out of (?:\w+ )?(?:usage|credits?)|usage[_ ]limit|limit[_ ]reached .{0,40}(?:upgrade|plan|billing)",
-        r"(?:not|n't) have (?:any |enough |sufficient )?(?:credits?|balance|funds)|credits? (?:are|is) (?:required|needed)",
+        r"(?:not|n't) have (?:any |enough |sufficient )?(?:credits?|balance|funds)",
+        r"credits? (?:are|is) (?:required|needed)",
     ),
     (
         C.REQUEST_TOO_LARGE,
@@ -160,7 +161,7 @@ WORDS: Final = make_table(
     (
         C.GATEWAY_DOWN,
         r"connection (?:refused|reset|error)|connect(?:ion)? (?:call )?failed",
-        r"no (?:endpoints?|backends?|workers?|replicas?|instances?|targets?|servers?) (?:(?:are|is) )?(?:available|ready)",
+        r"no (?:endpoint|backend|worker|replica|instance|target|server)s? (?:(?:are|is) )?(?:available|ready)",
         r"no (?:available|healthy|live)\b|bad gateway|unreachable|upstream|ECONN|Failed to connect",
         r"tunnel|offline",
     ),
@@ -242,7 +243,8 @@ WORDS: Final = make_table(
     (
         C.KEY_REFUSED,
         (
-            r"(?:api[ _-]?key|(?<![a-z]_)\btoken\b(?! (?:limit|count|budget|ids?))|[a-z]+_token\b|credential|authorization|authentication|bearer|signature|jwt"
+            r"(?:api[ _-]?key|\b(?:[a-z]+_)?token\b(?! (?:limit|count|budget|ids?))|credential|authorization"
+            r"|authentication|bearer|signature|jwt"
             r"|login)\w*\b.{0,60}(?:invalid|incorrect|missing|expired|fail|not|require|wrong|revoked"
             r"|denied|empty)"
         ),
