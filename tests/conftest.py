@@ -36,7 +36,7 @@ settings.load_profile("any machine")
 BOTH_LOOPS = {"test_http_client.py", "test_deadline.py", "test_transports.py", "test_listener.py"}
 """Tests of code that leans on the event loop run on asyncio's as well as on uvloop."""
 
-TEARDOWN_S = 180.0
+TEARDOWN_S = 900.0
 REAL_STDERR = pytest.StashKey[int]()
 
 

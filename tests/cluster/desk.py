@@ -8,6 +8,7 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.runs import CONFIG, HOLD, STEADY
+from tests.cluster.slurm_cluster import SlurmCluster
 from tests.helpers.commands import Outcome, run_command
 from tests.helpers.jsonl import write_jsonl
 
@@ -42,6 +43,13 @@ class Desk:
 
     def release(self) -> None:
         (self.folder / HOLD).unlink()
+
+    def queue(self, slurm: SlurmCluster, name: str, *, code: int = 0) -> Path:
+        """Start a job that ends, with this exit code, once the file that is returned exists."""
+        gate = self.folder / f"{name}.ends"
+        wait = f"until [ -e '{gate}' ]; do sleep 0.1; done; exit {code}"
+        slurm.ask("sbatch", "--job-name", name, "-o", "/dev/null", "--wrap", wait)
+        return gate
 
     def cluster(self, **site: Any) -> str:
         """A cluster's file for --cluster."""

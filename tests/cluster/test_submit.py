@@ -105,7 +105,7 @@ def test_a_change_is_refused_on_resume(desk: Desk) -> None:
 
 
 def test_logs_show_first_what_failed(desk: Desk, slurm: SlurmCluster) -> None:
-    changed = prepare(desk, slurm)
+    changed = desk.queue(slurm, "prepare")
     assert desk.submit("--run-after", "prepare", "--workers", "2", "--chunk-rows", "5").code == 0
     order = desk.folder / "x_chunks" / "order.json"
     order.write_text(order.read_text().replace('"run_id": "', '"run_id": "another-'))
@@ -117,14 +117,6 @@ def test_logs_show_first_what_failed(desk: Desk, slurm: SlurmCluster) -> None:
     shown = desk.gymnast("logs", "x.jsonl", "--follow")
     assert "job_refused" in shown.out
     assert desk.gymnast("logs", "x.jsonl", "--job", "77").code == 2
-
-
-def prepare(desk: Desk, slurm: SlurmCluster) -> Path:
-    """Start a job named "prepare", which ends once the file that is returned exists."""
-    prepared = desk.folder / "prepared"
-    wait = f"until [ -e '{prepared}' ]; do sleep 0.1; done"
-    slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", wait)
-    return prepared
 
 
 def test_over_ssh(desk: Desk, slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -281,7 +273,7 @@ def test_the_page_about_slurm_runs_as_written(tmp_path: Path) -> None:
 def test_a_job_that_is_not_there_cannot_be_waited_for(desk: Desk, slurm: SlurmCluster) -> None:
     done = desk.submit("--run-after", "no-such-job")
     assert (done.code, "no job named 'no-such-job' is pending or running" in done.err) == (2, True)
-    prepared = prepare(desk, slurm)
+    prepared = desk.queue(slurm, "prepare")
     done = desk.submit("--run-after", "prepare", "--workers", "1")
     assert done.code == 0, done.err
     assert desk.scored() == 0

@@ -27,18 +27,20 @@ def finish_jobs(desk: Desk) -> list[str]:
     return [one.details["finish"] for one in read_submissions(layout) if "finish" in one.details]
 
 
-def waiting(desk: Desk, pool: ThreadPoolExecutor, *words: str, mean_s: float) -> Future[Outcome]:
+def waiting(desk: Desk, pool: ThreadPoolExecutor, *words: str, held_from: int | None = None) -> Future[Outcome]:
     """A submit that stays, as soon as its jobs are queued."""
-    found = pool.submit(desk.submit, *WORDS, *words, "--wait", mean_s=mean_s)
+    found = pool.submit(desk.submit, *WORDS, *words, "--wait", held_from=held_from)
     wait_until(lambda: bool(finish_jobs(desk)), "queued")
     return found
 
 
 def test_a_run_that_is_cancelled_meanwhile_is_no_success(desk: Desk) -> None:
     with ThreadPoolExecutor() as pool:
-        stays = waiting(desk, pool, "--max-running", "1", mean_s=5.0)
+        desk.hold()
+        stays = waiting(desk, pool, "--max-running", "1", held_from=0)
         wait_until(lambda: any(view["state"] == "running" for view in desk.status()["jobs"]), "one runs")
         assert desk.gymnast("cancel", "x.jsonl").code == 0
+        desk.release()
         done = stays.result(timeout=300)
     assert done.code == 1, done.err
     assert "2 workers ended before the work was done: job_cancelled" in done.err
@@ -54,7 +56,7 @@ def test_a_run_that_is_cancelled_meanwhile_is_no_success(desk: Desk) -> None:
 def test_a_merge_that_is_cancelled_is_no_success(desk: Desk, slurm: SlurmCluster) -> None:
     with ThreadPoolExecutor() as pool:
         with slurm.starting_nothing():
-            stays = waiting(desk, pool, mean_s=0.05)
+            stays = waiting(desk, pool)
             slurm.ask("scancel", finish_jobs(desk)[0])
         done = stays.result(timeout=300)
     assert done.code == 1, done.err
@@ -69,9 +71,11 @@ def test_a_merge_that_is_cancelled_is_no_success(desk: Desk, slurm: SlurmCluster
 def test_a_merge_that_another_submit_took_over_is_waited_for(desk: Desk) -> None:
     """The second submit takes the first one's job back and queues its own; both stay to the end of that."""
     with ThreadPoolExecutor() as pool:
-        stays = waiting(desk, pool, mean_s=1.0)
-        more = desk.submit("--workers", "4", "--chunk-rows", "5", "--resume", mean_s=1.0)
+        desk.hold()
+        stays = waiting(desk, pool, held_from=0)
+        more = desk.submit("--workers", "4", "--chunk-rows", "5", "--resume", held_from=0)
         assert more.code == 0, more.err
+        desk.release()
         done = stays.result(timeout=300)
     assert done.code == 0, done.err
     assert (desk.folder / "x.jsonl.done").exists()
@@ -113,8 +117,9 @@ def test_status_and_logs_know_the_job_that_merges(desk: Desk, slurm: SlurmCluste
 
 
 def test_workers_that_waited_in_vain_are_not_called_cancelled_by_somebody(desk: Desk, slurm: SlurmCluster) -> None:
-    slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", "sleep 5; exit 1")
+    prepared = desk.queue(slurm, "prepare", code=1)
     assert desk.submit("--run-after", "prepare", "--workers", "1").code == 0
+    prepared.touch()
     wait_until(lambda: desk.status()["jobs"][0]["state"] == "cancelled", "given up")
     for command in ("status", "logs"):
         shown = desk.gymnast(command, "x.jsonl").out
