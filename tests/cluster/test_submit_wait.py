@@ -34,7 +34,7 @@ def waiting(desk: Desk, pool: ThreadPoolExecutor, *words: str, mean_s: float) ->
     return found
 
 
-def test_a_run_that_is_cancelled_meanwhile_is_no_success(desk: Desk) -> None:
+def test_a_run_that_is_cancelled_meanwhile_has_not_succeeded(desk: Desk) -> None:
     with ThreadPoolExecutor() as pool:
         stays = waiting(desk, pool, "--max-running", "1", mean_s=5.0)
         wait_until(lambda: any(view["state"] == "running" for view in desk.status()["jobs"]), "one runs")
@@ -51,7 +51,7 @@ def test_a_run_that_is_cancelled_meanwhile_is_no_success(desk: Desk) -> None:
     assert f"merge: job {finish_jobs(desk)[0]} cancelled\n" in shown.out
 
 
-def test_a_merge_that_is_cancelled_is_no_success(desk: Desk, slurm: SlurmCluster) -> None:
+def test_a_merge_that_is_cancelled_has_not_succeeded(desk: Desk, slurm: SlurmCluster) -> None:
     with ThreadPoolExecutor() as pool:
         with slurm.starting_nothing():
             stays = waiting(desk, pool, mean_s=0.05)
@@ -112,7 +112,7 @@ def test_status_and_logs_know_the_job_that_merges(desk: Desk, slurm: SlurmCluste
         wait_until(partial(_says, logs, "(60 of 60)"), "said")
 
 
-def test_workers_that_waited_in_vain_are_not_called_cancelled_by_somebody(desk: Desk, slurm: SlurmCluster) -> None:
+def test_workers_that_waited_in_vain_are_not_called_cancelled_by_a_user(desk: Desk, slurm: SlurmCluster) -> None:
     slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", "sleep 5; exit 1")
     assert desk.submit("--run-after", "prepare", "--workers", "1").code == 0
     wait_until(lambda: desk.status()["jobs"][0]["state"] == "cancelled", "given up")
