@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import yaml
 
-from tests.cluster.runs import CONFIG, STEADY
+from tests.cluster.runs import CONFIG, HOLD, STEADY
 from tests.helpers.commands import Outcome, run_command
 from tests.helpers.jsonl import write_jsonl
 
-_MEAN: Final = "++steady_agent.responses_api_agents.steady_agent.mean_s"
+_AGENT: Final = "++steady_agent.responses_api_agents.steady_agent"
 
 
 class Desk:
@@ -29,9 +29,19 @@ class Desk:
     def gymnast(self, *words: str) -> Outcome:
         return run_command(self.folder, "gymnast", *words)
 
-    def submit(self, *words: str, mean_s: float = 0.05) -> Outcome:
+    def submit(self, *words: str, mean_s: float = 0.05, held_from: int | None = None) -> Outcome:
+        """Submit; with `held_from` no rollout of this task and those after it ends before `release`."""
+        options = [f"{_AGENT}.mean_s={mean_s}"]
+        if held_from is not None:
+            options += [f"{_AGENT}.held_by={self.folder / HOLD}", f"{_AGENT}.held_from={held_from}"]
         common = ["-c", CONFIG, "--search-dir", str(STEADY), "-i", "tasks.jsonl", "-o", "x.jsonl", "-n", "2"]
-        return self.gymnast("submit", f"{_MEAN}={mean_s}", *common, "--executor", "slurm", *words)
+        return self.gymnast("submit", *options, *common, "--executor", "slurm", *words)
+
+    def hold(self) -> None:
+        (self.folder / HOLD).touch()
+
+    def release(self) -> None:
+        (self.folder / HOLD).unlink()
 
     def cluster(self, **site: Any) -> str:
         """A cluster's file for --cluster."""

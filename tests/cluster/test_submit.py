@@ -25,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("slurm")
 
 
 def test_one_command_from_tasks_to_a_profile(desk: Desk, slurm: SlurmCluster) -> None:
-    done = desk.submit("--workers", "3", "--chunk-rows", "5", "--json", mean_s=0.5)
+    desk.hold()
+    done = desk.submit("--workers", "3", "--chunk-rows", "5", "--json", held_from=1)
     assert done.code == 0, done.err
     data = done.json()
     assert (data["rollouts"], data["workers_added"]) == (60, 3)
@@ -38,6 +39,7 @@ def test_one_command_from_tasks_to_a_profile(desk: Desk, slurm: SlurmCluster) ->
     assert settled + during["in_flight"] + during["unknown"] + during["owed"] == 60
     jobs = {view["job"]: view["state"] for view in during["jobs"]}
     assert set(jobs) >= {f"{data['submission']['jobs'][0]}_{worker}" for worker in range(3)}
+    desk.release()
     wait_until((desk.folder / "x_reward_profiling.jsonl").exists, "the profile")
     rows = read_jsonl(desk.run)
     assert len({(row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows}) == len(rows) == 60
@@ -78,19 +80,21 @@ def test_two_submits_at_the_same_moment_make_one_run(desk: Desk) -> None:
 
 def test_a_resume_adds_what_is_still_needed_and_no_more(desk: Desk) -> None:
     words = ["--workers", "4", "--chunk-rows", "10", "--concurrency", "1"]
-    assert desk.submit(*words, mean_s=0.6).code == 0
-    again = desk.submit(*words, "--resume", "--json", mean_s=0.6).json()
+    desk.hold()
+    assert desk.submit(*words, held_from=1).code == 0
+    again = desk.submit(*words, "--resume", "--json", held_from=1).json()
     assert (again["workers_before"], again["workers_added"]) == (4, 0)
     wait_until(lambda: desk.scored() > 0, "the first")
     cancelled = desk.gymnast("cancel", "x.jsonl", "--json")
     assert len(cancelled.json()["cancelled"]) == 4
+    desk.release()
     wait_until(lambda: not any(view["state"] == "running" for view in desk.status()["jobs"]), "all ended")
     open_chunks = 6 - desk.status()["states"].get("done", 0)
-    more = desk.submit(*words, "--resume", "--json", mean_s=0.6).json()
+    more = desk.submit(*words, "--resume", "--json", held_from=1).json()
     assert more["workers_added"] == min(4, open_chunks)
     wait_until((desk.folder / "x.jsonl.done").exists, "merged")
     assert len(read_jsonl(desk.run)) == 60
-    assert desk.submit(*words, "--resume", mean_s=0.6).out.splitlines()[1].startswith("nothing is owed")
+    assert desk.submit(*words, "--resume", held_from=1).out.splitlines()[1].startswith("nothing is owed")
 
 
 def test_a_change_is_refused_on_resume(desk: Desk) -> None:
@@ -100,10 +104,12 @@ def test_a_change_is_refused_on_resume(desk: Desk) -> None:
     assert "temperature" in refused.err
 
 
-def test_logs_show_first_what_failed(desk: Desk) -> None:
-    assert desk.submit("--workers", "2", "--chunk-rows", "5", mean_s=1.0).code == 0
+def test_logs_show_first_what_failed(desk: Desk, slurm: SlurmCluster) -> None:
+    changed = prepare(desk, slurm)
+    assert desk.submit("--run-after", "prepare", "--workers", "2", "--chunk-rows", "5").code == 0
     order = desk.folder / "x_chunks" / "order.json"
     order.write_text(order.read_text().replace('"run_id": "', '"run_id": "another-'))
+    changed.touch()
     wait_until(lambda: "failed" in {view["state"] for view in desk.status()["jobs"]}, "refused")
     data = desk.gymnast("logs", "x.jsonl", "--json").json()
     assert data[0]["failure"] == "job_refused"
@@ -111,6 +117,14 @@ def test_logs_show_first_what_failed(desk: Desk) -> None:
     shown = desk.gymnast("logs", "x.jsonl", "--follow")
     assert "job_refused" in shown.out
     assert desk.gymnast("logs", "x.jsonl", "--job", "77").code == 2
+
+
+def prepare(desk: Desk, slurm: SlurmCluster) -> Path:
+    """Start a job named "prepare", which ends once the file that is returned exists."""
+    prepared = desk.folder / "prepared"
+    wait = f"until [ -e '{prepared}' ]; do sleep 0.1; done"
+    slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", wait)
+    return prepared
 
 
 def test_over_ssh(desk: Desk, slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -182,7 +196,9 @@ def test_a_policy_server_in_every_job(desk: Desk) -> None:
 def test_a_sandbox_in_every_job(desk: Desk, executor: str) -> None:
     """A worker starts when the sandbox of its job answers, and has its address in its environment."""
     sandbox = ["--with-sandbox", "--sandbox-command", f"{sys.executable} {ENGINE} --port {{port}}"]
-    done = desk.submit(*sandbox, "--workers", "2", "--chunk-rows", "5", "--executor", executor, mean_s=0.5)
+    desk.hold()
+    words = ["--workers", "2", "--chunk-rows", "5", "--executor", executor]
+    done = desk.submit(*sandbox, *words, held_from=1)
     assert done.code == 0, done.err
     wait_until(lambda: desk.scored() > 0, "the first")
     holder = json.loads(next(desk.folder.glob("x_chunks/c/*/lease.1.json")).read_text())["holder"]
@@ -193,6 +209,7 @@ def test_a_sandbox_in_every_job(desk: Desk, executor: str) -> None:
     )
     with urllib.request.urlopen(f"http://{host}:{port}/health", timeout=60) as answer:
         assert answer.status == 200
+    desk.release()
     wait_until(lambda: not desk.status()["owed"] + desk.status()["in_flight"], "all settled")
     wait_until(lambda: {view["state"] for view in desk.status()["jobs"]} == {"completed"}, "all ended")
 
@@ -264,9 +281,7 @@ def test_the_page_about_slurm_runs_as_written(tmp_path: Path) -> None:
 def test_a_job_that_is_not_there_cannot_be_waited_for(desk: Desk, slurm: SlurmCluster) -> None:
     done = desk.submit("--run-after", "no-such-job")
     assert (done.code, "no job named 'no-such-job' is pending or running" in done.err) == (2, True)
-    prepared = desk.folder / "prepared"
-    wait = f"until [ -e '{prepared}' ]; do sleep 0.1; done"
-    slurm.ask("sbatch", "--job-name", "prepare", "-o", "/dev/null", "--wrap", wait)
+    prepared = prepare(desk, slurm)
     done = desk.submit("--run-after", "prepare", "--workers", "1")
     assert done.code == 0, done.err
     assert desk.scored() == 0

@@ -172,6 +172,34 @@ async def test_programs_that_would_rather_not_be_tested() -> None:
     assert rewards == dict.fromkeys(attacks, 0.0)
 
 
+_LOOP = "inputs = [[3]]\nresults = [4]\nfor i, (inp, exp) in enumerate(zip(inputs, results)):\n"
+
+
+@needs("bubblewrap")
+async def test_names_of_the_program_and_of_its_tests_do_not_meet() -> None:
+    """A right program is right whatever else it defines, and defining what the tests use does not skip them."""
+    row = {**read_jsonl(SERVERS / "evalplus" / "data" / "example.jsonl")[1], "prefix": ""}
+    right = "def f(n): return n + 1"
+    cases = {
+        "is called check": ("check", "def check(n): return n + 1", 1.0),
+        "has a helper called check": ("f", f"{right}\ndef check(x): raise ValueError", 1.0),
+        "uses names of the tests": (
+            "f",
+            "from math import exp\nresults = 1\ndef f(n): return n + results * int(exp(0))",
+            1.0,
+        ),
+        "replaces zip": ("f", "def f(n): return 0\ndef zip(*values): return []", 0.0),
+        "replaces exec": ("f", "def f(n): return 0\ndef exec(*values): return None", 0.0),
+        "replaces __import__": ("f", "def f(n): return 0\ndef __import__(name): return None", 0.0),
+        "does not define the function": ("f", "def g(n): return n + 1", 0.0),
+    }
+    async with started(EvalPlus, EvalPlusSettings()) as subject:
+        for name, (entry_point, code, reward) in cases.items():
+            task = {**row, "entry_point": entry_point, "test": f"{_LOOP}    assert {entry_point}(*inp) == exp"}
+            verdict = await subject.verify(task, f"```python\n{code}\n```")
+            assert verdict["reward"] == reward, (name, verdict)
+
+
 # --- tau2 ------------------------------------------------------------------------------------------------------------
 
 
@@ -258,6 +286,24 @@ def test_loose_scoring_forgives_frames_and_asterisks(monkeypatch: pytest.MonkeyP
     assert check("  ") == ([False, False], [False, False])
     with pytest.raises(ValueError, match="no instruction 'y'"):
         check_all("yes", "p", ["y"], [None])
+
+
+class NthWord(OneLine):
+    """An instruction with a number that is used as an index, as `words:keywords_specific_position` of the package."""
+
+    def build_description(self, *, word: str = "", n: int = 1) -> None:  # type: ignore[override]
+        self.word, self.n = word, n
+
+    def check_following(self, text: str) -> bool:
+        return text.split()[self.n - 1] == self.word
+
+
+def test_numbers_that_parquet_made_floats_are_indices_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = types.ModuleType("ifbench.instructions_registry")
+    registry.INSTRUCTION_DICT = {"x:nth": NthWord}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ifbench", types.ModuleType("ifbench"))
+    monkeypatch.setitem(sys.modules, "ifbench.instructions_registry", registry)
+    assert check_all("a b c", "p", ["x:nth"], [{"word": "b", "n": 2.0}])["strict"] == [True]
 
 
 async def test_without_its_package_ifbench_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

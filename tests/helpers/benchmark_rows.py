@@ -135,7 +135,7 @@ def ifbench() -> dict[str, bytes]:
             "instruction_id_list": ["sentence:keyword"],
             "kwargs": [{**empty, "N": 2.0}],
         }
-        for n in range(3)
+        for n in range(300)
     ]
     return {"data/train-00000-of-00001.parquet": parquet(rows)}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from gymnast.types.task import FAILURE_CLASS
+from gymnast.types.task import FAILURE_CLASS, ROLLOUT_INDEX, TASK_INDEX
 
 _IGNORED: Final = frozenset(
     {"responses_create_params", "response", "unit_tests_time_taken", "verification_time", "verification_result"}
@@ -261,7 +261,44 @@ def _recurs_without_end(
     )
 
 
+def _has_agent_names(
+    request: dict[str, Any], _fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """The original takes a number of that name for the agent's name, and keeps the metrics of one of the agents."""
+    return any(_is_number(row.get("agent_name")) for row in _metric_rows(request))
+
+
+def _has_no_number(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """The original's sums over a reward that is NaN are null."""
+    names = {name.rpartition(".")[2] for name in fields}
+    return names <= {"agent_metrics", "key_metrics"} and any(
+        isinstance(value, float) and math.isnan(value) for row in _metric_rows(request) for value in row.values()
+    )
+
+
+def _is_out_of_order(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """The original's own runner sorts rollouts before their metrics; its servers take them as they come."""
+    keys = [(row.get(TASK_INDEX, 0), row.get(ROLLOUT_INDEX, 0)) for row in _metric_rows(request)]
+    return fields.keys() <= {"agent_metrics", "key_metrics"} and keys != sorted(keys)
+
+
+def _metric_rows(request: dict[str, Any]) -> list[dict[str, Any]]:
+    path, body = request["steps"][-1]
+    return [row for row in body["verify_responses"] if isinstance(row, dict)] if path == "/aggregate_metrics" else []
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
 RULES: dict[tuple[str, str], Rule] = {
+    ("*", "a number called agent_name is one number of many in metrics"): _has_agent_names,
+    ("*", "the first k rollouts of a task are those with the lowest indices"): _is_out_of_order,
+    ("*", "a score that is NaN is left out of metrics"): _has_no_number,
     ("*", "a session for a row that cannot be scored is refused"): _session_is_refused,
     ("genrm_compare", "the judge sees an input that is a text"): _input_is_a_text,
     ("multichallenge", "a row with a weight that is not finite is refused"): _row_is_refused,

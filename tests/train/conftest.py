@@ -17,12 +17,15 @@ from tests.helpers.train_tasks import ENVIRONMENTS, TOKENS, shop_tasks
 
 HERE = Path(__file__).parent
 
+# Threads that wait for each other by spinning take many times as long beside other work, and tiny models need only one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Trainers are slow to import and to start, Ray as well: what takes seconds alone takes minutes beside others."""
     for item in items:
         if item.path.parent == HERE and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 def pytest_configure(config: pytest.Config) -> None:

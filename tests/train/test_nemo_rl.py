@@ -476,3 +476,48 @@ async def test_an_endpoint_that_dies_is_told_within_the_configured_time() -> Non
     await environment.shutdown()
     with pytest.raises(RuntimeError, match="_spinup"):
         await environment.health_check()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response": {"output": ["hello"]}},
+        {"response": {"output": "hello"}},
+        {"response": {"output": 3}},
+        {"response": "hello"},
+        {"response": None},
+        {"reward_components": [1]},
+        {"reward_components": {"a": "x"}},
+        {"reward_components": {"a": {"b": 1}}},
+        {"reward_components": "x"},
+        {"instance_config": [1]},
+    ],
+)
+def test_rows_of_agents_that_reply_in_another_form_are_results(fields: dict[str, Any]) -> None:
+    """One of them ended the step of all."""
+    options = SampleOptions(keep_line=True)
+    samples = [sample_of(record([call([1], [2])], 1.0, rollout=place, **fields), options) for place in range(2)]
+    group = Group(0, tuple(samples))
+    results = group_results(group, tokenizer=Letters())
+    batch = group_batch(group, results)["final_batch"]
+    assert batch["total_reward"].tolist() == [1.0, 1.0]
+    assert not any(name.startswith("reward/") for name in batch)
+    assert all("reward_components" not in result["full_result"] for result in results)
+
+
+async def test_an_episode_of_several_agents_is_one_row() -> None:
+    """Its groups by agent came as rows of their own, and NeMo RL refuses a row that comes twice."""
+    parts = {"white": {"reward": 1.0, "calls": [0]}, "black": {"reward": 0.0, "calls": [1], "mask": True}}
+
+    def act(key: RolloutKey, _: int) -> bytes:
+        calls = [call([1, 2], [3, 4]), call([5], [6], before=4, parent=0)]
+        return record(calls, float(key.rollout), task=key.task, rollout=key.rollout, episode_agents=parts)
+
+    environment = GymnastEnvironment({}, Simulated(act))
+    found = {row: result async for row, result, _ in environment.run_rollouts(rows_of(some_tasks(2), 2))}
+    assert sorted(found) == [0, 1, 2, 3]
+    assert [found[row]["full_result"]["reward"] for row in range(4)] == [0.0, 1.0, 0.0, 1.0]
+    assert [(one["role"], one["token_ids"].tolist()) for one in found[0]["message_log"]] == [
+        ("user", [1, 2]),
+        ("assistant", [3, 4]),
+    ]

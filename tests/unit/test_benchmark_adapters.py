@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gymnast.benchmarks.adapters.evalplus import read_rows as read_evalplus
 from gymnast.benchmarks.adapters.gpqa import read_rows as read_gpqa
 from gymnast.benchmarks.adapters.livecodebench import read_rows as read_livecodebench
 from gymnast.benchmarks.catalog import find_benchmark
@@ -95,6 +96,29 @@ def test_a_dataset_from_a_hub_becomes_tasks(name: str, local_hub: LocalHub, tmp_
         assert task["responses_create_params"]["input"]
         if name in TASKS:
             TASKS[name].model_validate(task)
+
+
+def test_a_right_find_zero_passes_though_the_dataset_has_a_broken_check(tmp_path: Path) -> None:
+    """HumanEval/32 as the Hub has it unpacks a float, which no program survives."""
+    row = {
+        "task_id": "HumanEval/32",
+        "prompt": "import math\n\ndef find_zero(xs: list):\n    ",
+        "canonical_solution": "return -xs[0] / xs[1]\n",
+        "entry_point": "find_zero",
+        "test": (
+            "def _poly(xs: list, x: float):\n    return sum(c * x**i for i, c in enumerate(xs))\n\n"
+            "def check(candidate):\n    inputs = [[[1, 2]]]\n    results = [-0.5]\n"
+            "    for i, (inp, exp) in enumerate(zip(inputs, results)):\n"
+            "        assert _poly(*candidate(*inp), inp) <= 0.0001\n"
+        ),
+    }
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    (task,) = read_evalplus({"rows.jsonl": tmp_path / "rows.jsonl"})
+    names: dict[str, Any] = {}
+    exec(task["test"], names)
+    names["check"](lambda xs: -xs[0] / xs[1])
+    with pytest.raises(AssertionError):
+        names["check"](lambda _: -100.0)
 
 
 @needs("pyarrow")

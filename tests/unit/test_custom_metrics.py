@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from gymnast.store.paths import RunPaths
 from tests.helpers.jsonl import write_jsonl
 
 
-def rollout(task: int, number: int, reward: float, **fields: Any) -> dict[str, Any]:
-    usage = {"input_tokens": 10 + number, "output_tokens": 5}
+def rollout(task: Any, number: Any, reward: float, **fields: Any) -> dict[str, Any]:
+    usage = {"input_tokens": 10 + (number if isinstance(number, int) else 0), "output_tokens": 5}
     return {
         "_ng_task_index": task,
         "_ng_rollout_index": number,
@@ -143,3 +144,37 @@ def test_the_file_has_what_the_server_answers(tmp_path: Path) -> None:
     write_local_metrics(paths, {"a": MCQA.custom_metrics, "b": CustomMetrics()})
     (entry,) = orjson.loads(paths.aggregate_metrics.read_bytes())
     assert entry == {"agent_ref": {"name": "a"}, **aggregate(rows, MCQA.custom_metrics)}
+
+
+def test_numbers_that_are_not_finite_do_not_stop_metrics() -> None:
+    odd = (math.nan, math.inf, -math.inf, 1e308, 1e308)
+    found = aggregate([rollout(0, number, 1.0, x=value) for number, value in enumerate(odd)], MCQA.custom_metrics)
+    (group,) = found["group_level_metrics"]
+    assert [info["x"] for info in group["rollout_infos"]] == [None, *odd[1:]]
+    assert aggregate([rollout(0, number, 1.0, x=1e308) for number in range(2)])["agent_metrics"]["mean/x"] == math.inf
+
+
+def test_a_reward_that_is_nan_is_left_out() -> None:
+    found = aggregate([rollout(0, 0, math.nan), rollout(0, 1, 1.0), rollout(1, 0, 0.0)], MCQA.custom_metrics)
+    assert found["agent_metrics"]["pass@1/accuracy"] == 50.0
+    assert found["agent_metrics"]["per_sample_aggregate"]["accuracy"] == [0.0, 100.0]
+
+
+@pytest.mark.parametrize("tasks", [("a", "b"), (0.5, 1.5), (False, True), (-1, 2)])
+def test_tasks_of_other_programs_keep_their_indices(tasks: tuple[Any, Any]) -> None:
+    rows = [rollout(task, number, float(task == tasks[0])) for task in tasks for number in "yx"]
+    groups = aggregate(rows, MCQA.custom_metrics)["group_level_metrics"]
+    assert [group["_ng_task_index"] for group in groups] == [*tasks]
+    assert [group["mean/reward"] for group in groups] == [1.0, 0.0]
+    assert [info["rollout_id"] for info in groups[0]["rollout_infos"]] == [f"{tasks[0]}:x", f"{tasks[0]}:y"]
+
+
+def test_rows_without_a_task_are_in_no_group() -> None:
+    found = aggregate([rollout(None, 0, 1.0)])
+    assert (found["group_level_metrics"], found["agent_metrics"]["mean/reward"]) == ([], 1.0)
+
+
+def test_a_reward_in_the_usage_is_the_one_that_counts() -> None:
+    row = {**rollout(0, 0, 1.0), "response": {"usage": {"reward": 9}}}
+    (group,) = aggregate([row])["group_level_metrics"]
+    assert (group["mean/reward"], group["rollout_infos"][0]["reward"]) == (9.0, 9)

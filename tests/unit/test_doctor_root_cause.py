@@ -134,6 +134,25 @@ def test_labels_that_belong_to_the_next_row_are_noticed() -> None:
     assert label_check(mixed).verdict.value == "passed"
 
 
+def told(task: int, text: str, expected: str) -> Rollout:
+    row = {"expected_answer": expected, "responses_create_params": {"input": f"Which river crosses town {task}?"}}
+    output = [{"type": "message", "content": text}]
+    record = {**row, "_ng_task_index": task, "_ng_rollout_index": 0, "response": {"output": output}}
+    return Rollout(record, row)
+
+
+RIVERS = ("Rhine", "Loire", "Volga", "Tagus", "Douro", "Neva", "Seine", "Oder", "Drava")
+
+
+def test_texts_that_name_the_labels_of_other_rows_are_noticed_without_an_extracted_answer() -> None:
+    shifted = [told(task, f"I think it is the {RIVERS[task]}.", RIVERS[task - 4]) for task in range(len(RIVERS))]
+    assert label_check(shifted).verdict.value == "failed"
+    weak = [told(task, "Perhaps the Amazon, or the Nile.", river) for task, river in enumerate(RIVERS)]
+    assert label_check(weak).verdict.value == "passed"
+    letters = [told(task, "It is A, not B.", "CDAB"[task % 4]) for task in range(len(RIVERS))]
+    assert label_check(letters).verdict.value == "not made"
+
+
 def test_what_the_collector_prints_about_a_record_is_not_evidence_of_its_own(tmp_path: Path) -> None:
     """An attempt that met the closed port of a killed environment was blamed on the policy's endpoint."""
     log = tmp_path / "x-1.err"

@@ -150,6 +150,12 @@ CASES = [
         status([300.0, 200.0, 100.0, 61.0], scored=80, mean_s=240, longest_s=900, settled_s=20, seconds=5000),
     ),
     Case("full load", "saturated", status([0.4, 0.2, 0.1], scored=500, mean_s=0.3, longest_s=2, settled_s=0.1)),
+    Case(
+        "most calls were fine, now all of them are refused",
+        "calls_repeated",
+        status([9.0] * 3, scored=300, mean_s=0.2, longest_s=0.4, settled_s=9, retried_calls={"model_overloaded": 4}),
+    ),
+    Case("no rollout for long", "", status([9.0] * 3, scored=300, mean_s=0.2, longest_s=0.4, settled_s=9)),
     Case("many turns, each of them short", "", status([2.0] * 8, seconds=1500)),
     Case("paused by hand", "paused", status([], scored=50, mean_s=1, longest_s=2, settled_s=4000, state="paused")),
     Case("a consumer that is slow", "paused", status([], scored=50, settled_s=4000, is_held=True)),

@@ -283,7 +283,7 @@ async def test_stopping_leaves_no_thread_and_nobody_waiting(policies: Policies) 
     while "embedded-backend" not in {thread.name for thread in threading.enumerate()}:
         await asyncio.sleep(0)
     await model.stop()
-    replies = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+    replies = await asyncio.wait_for(asyncio.gather(*waiting), 300)
     assert {reply.status for reply in replies} <= {200, 500}
     assert "embedded-backend" not in {thread.name for thread in threading.enumerate()}
     assert (await policies.post("/v1/responses", {"input": HI})).status == 500

@@ -19,6 +19,11 @@ from gymnast.wire.endpoint_errors.diagnosis import diagnose
         (400, "Auto tool choice is not enabled for this mill.", "tool_parser_missing"),
         (429, "Too many calls this minute.", "rate_limit"),
         (503, "All mills are busy.", "overloaded"),
+        (400, "'max_tokens' is not supported with this mill", "parameter_refused"),
+        (401, "Your token is not valid any more.", "key_refused"),
+        (403, "Permission: this team does not have any credits.", "quota"),
+        (503, "no workers available for this mill", "gateway_down"),
+        (500, "Jinja Exception: the first message must have another role", "history_refused"),
     ],
 )
 def test_causes_by_words_that_servers_share(status: int, message: str, cause: str) -> None:

@@ -374,7 +374,7 @@ class HopelessAgent:
 
 
 async def outcome_of(folder: Path, rows_of_a: int, agent_limits: dict[str, int]) -> tuple[RunState, Counts]:
-    """Rows of a hopeless agent, then one of another, within two seconds."""
+    """Rows of a hopeless agent, then one of another; a run that waits for the first one ends this test."""
     base = {"responses_create_params": {"input": "q"}}
     rows = [{**base, "n": n, "agent_ref": {"name": "a"}} for n in range(rows_of_a)]
     source = write_jsonl(folder / "in.jsonl", [*rows, {**base, "agent_ref": {"name": "b"}}])
@@ -383,7 +383,7 @@ async def outcome_of(folder: Path, rows_of_a: int, agent_limits: dict[str, int])
     async with FileRunStore(paths, prepared.manifest, max_attempts=3) as store:
         options = EngineOptions(concurrency=8, agent_limits=agent_limits)
         engine = Engine(store, HopelessAgent(), options, lambda _: None, ["a", "b"])
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(300):
             state = await engine.run()
         return state, store.counts()
 

@@ -392,3 +392,26 @@ async def test_a_generator_that_was_closed_says_so(tmp_path: Path) -> None:
     generator.close()
     with pytest.raises(RuntimeError, match="gymnast-skyrl was closed"):
         await generator.generate(skyrl_batch(tmp_path, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("response", "text"),
+    [
+        ({"output": ["hello"]}, ""),
+        ({"output": "hello"}, ""),
+        ({"output": 3}, ""),
+        ({"output": [{"role": "assistant", "content": "hello"}]}, "hello"),
+        ({"output": [{"role": "assistant", "content": [{"text": None}, "x", {"text": "y"}]}]}, "y"),
+        ("hello", ""),
+        (None, ""),
+    ],
+)
+async def test_slimes_samples_are_filled_whatever_an_agent_puts_into_its_response(
+    response: Any, text: str, tmp_path: Path
+) -> None:
+    generate, _ = slime(lambda key, _: record([call([1], [2])], task=key.task, response=response))
+    try:
+        found = await generate_and_rm(generate, slime_samples(tmp_path, 1)[0])
+    finally:
+        generate.close()
+    assert (found.response, found.tokens) == (text, [1, 2])

@@ -133,3 +133,35 @@ async def test_the_labels_of_all_policies_go_on_after_a_restart(tmp_path: Path) 
     async with stream(policy, some_tasks(2), generations=1, versions=again, state=path) as groups:
         assert [group.policy async for group in groups] == [WHITE, BLACK]
     assert (again[WHITE].labels, again[BLACK].labels) == (["w0", "w1"], ["b7"])
+
+
+@pytest.mark.parametrize(
+    ("opponent", "response", "mask"),
+    [
+        ({"reward": 0.0, "calls": [1]}, [3, 4, 5, 6, 7, 8], [1, 1, 0, 1, 0, 1]),
+        ({"reward": 0.0, "calls": [1], "mask": True}, [3, 4, 5, 6, 7, 8], [1, 1, 0, 0, 0, 1]),
+        (None, [3, 4, 5, 6, 7, 8], [1, 1, 0, 0, 0, 1]),
+        ({"reward": 0.0, "calls": [1, 2], "mask": True}, [3, 4], [1, 1]),
+    ],
+)
+def test_trainers_of_one_policy_train_on_no_agent_that_is_masked_or_not_named(
+    opponent: dict[str, Any] | None, response: list[int], mask: list[int]
+) -> None:
+    """They trained on the tokens of a masked opponent."""
+    own = [0, 2] if opponent is None or opponent["calls"] == [1] else [0]
+    agents = {"own": {"reward": 1.0, "calls": own}} | ({"opponent": opponent} if opponent else {})
+    calls = [
+        call([1, 2], [3, 4]),
+        call([5], [6], before=4, parent=0),
+        call([7], [8], before=6, parent=1),
+    ]
+    (row,) = token_rows([sample_of(record(calls, 0.5, episode_agents=agents))], [0], 0)
+    assert (row.response.tolist(), row.mask.tolist(), row.score) == (response, mask, 0.5)
+    assert (row.logprobs != 0).tolist() == [bool(value) for value in mask]
+    assert row.sample.is_trainable
+
+
+def test_an_episode_in_which_no_agent_is_trained_is_masked() -> None:
+    agents = {"opponent": {"reward": 0.0, "calls": [0], "mask": True}}
+    (row,) = token_rows([sample_of(record([call([1], [2])], 0.5, episode_agents=agents))], [0], 0)
+    assert (row.mask.tolist(), row.sample.mask_reason) == ([0], MaskReason.ENVIRONMENT)

@@ -8,7 +8,7 @@ import pytest
 
 from gymnast.train import Batch, Group, MaskReason, batch_metrics, failed_sample, sample_of
 from gymnast.train.samples import RolloutFailure, Sample
-from gymnast.train.verl_figures import PREFIX, batch_facts, reward_extra_info, step_figures
+from gymnast.train.verl_figures import PREFIX, batch_facts, reward_extra_info, step_figures, step_range
 from gymnast.types.task import RolloutKey
 from tests.helpers.train_records import call, good, record
 
@@ -63,3 +63,13 @@ def test_validation_keeps_what_each_rollout_reports() -> None:
     line = record([call([1], [2])], 0.5, reward_components={"format": 0.25})
     failed = failed_sample(RolloutKey(0, 1), RolloutFailure("worker_died", ""))
     assert reward_extra_info([sample_of(line), failed], validate=True) == [{"format": 0.25}, {}]
+
+
+@pytest.mark.parametrize(
+    ("label", "steps"),
+    [("7", (7, 7)), ("5-7", (5, 7)), ("step-7", (7, 7)), ("default", (None, None)), ("9" * 5000, (None, None))],
+    ids=["step", "range", "named", "default", "digest"],
+)
+def test_the_steps_of_a_rollout_are_read_from_any_label(label: str, steps: tuple[int | None, int | None]) -> None:
+    """A label with thousands of digits, as a digest may have, ended the step."""
+    assert step_range(sample_of(record([call([1], [2, 3], version=label)]))) == steps

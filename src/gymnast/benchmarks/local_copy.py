@@ -29,7 +29,7 @@ def find_local(given: Path, data: DataSource) -> dict[str, Path]:
         folder = _repository_in(given, data)
         files = {}
         for pattern in patterns:
-            files |= _find_in(folder, pattern)
+            files |= _find_in(folder, pattern, data.repo)
     else:
         raise NotFoundError("there is no such file or folder", where=str(given), next=_suggest_sibling(given) or _HINT)
     for path in files.values():
@@ -68,7 +68,7 @@ def _snapshot_in(cached: Path, revision: str) -> Path:
     return max(folders, key=lambda folder: folder.stat().st_mtime, default=cached)
 
 
-def _find_in(folder: Path, name: str) -> dict[str, Path]:
+def _find_in(folder: Path, name: str, repo: str | None) -> dict[str, Path]:
     if is_pattern(name):
         matches = sorted(path for path in folder.glob(name) if path.is_file())
         matches = matches or sorted(path for path in folder.glob(PurePosixPath(name).name) if path.is_file())
@@ -79,10 +79,10 @@ def _find_in(folder: Path, name: str) -> dict[str, Path]:
             return {name: candidate}
     base = PurePosixPath(name).name
     missing = f"the folder has no '{name}'" if base == name else f"the folder has neither '{name}' nor '{base}'"
-    raise NotFoundError(missing, where=str(folder), next=_describe(folder, name))
+    raise NotFoundError(missing, where=str(folder), next=_describe(folder, name, repo))
 
 
-def _describe(folder: Path, name: str) -> str:
+def _describe(folder: Path, name: str, repo: str | None) -> str:
     """What to do: the files of the folder that are meant, or that are there."""
     names = list(_names_in(folder))
     if not names:
@@ -92,7 +92,13 @@ def _describe(folder: Path, name: str) -> str:
         by_base.setdefault(PurePosixPath(found).name, found)
     base = PurePosixPath(name).name
     if base in by_base:
-        return f"a file of that name is in a folder below: --from '{folder / PurePosixPath(by_base[base]).parent}'"
+        below = folder / PurePosixPath(by_base[base]).parent
+        if repo is None or PurePosixPath(repo).name in below.parts:
+            return f"a file of that name is in a folder below: --from '{below}'"
+        return (
+            f"a mirror of several datasets has it in '{folder / repo}'; if the file in '{below}' is this dataset's:"
+            f" --from '{below}'"
+        )
     close = suggest(name, names) or ""
     return f"{close if close.startswith('did you mean') else _list(names)}; {_HINT}"
 

@@ -5,6 +5,7 @@ A model that guesses is right now and then. Answers that are readable and never 
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,10 @@ _MIN_TASKS: Final = 8
 _MIN_SHARE: Final = 0.9
 _OFFSETS: Final = (1, -1, 2, -2)
 _CHANCE: Final = 0.05
+_MIN_LABEL: Final = 3
+"""Characters of a label that does not occur in a text by chance."""
+_MOST_DIFFERENT: Final = 0.8
+"""Labels that nearly all differ are answers to questions, not classes that a weak model confuses."""
 
 
 def label_check(sample: list[Rollout]) -> RewardCheck:
@@ -27,13 +32,36 @@ def label_check(sample: list[Rollout]) -> RewardCheck:
     labels = {task: label for task, label in labels.items() if label}
     tasks = sorted(set(answers) & set(labels))
     if len(tasks) < _MIN_TASKS or len({labels[task] for task in tasks}) < 2:
-        return RewardCheck(ID, Verdict.NOT_MADE, "too few extracted answers to compare with the labels")
+        return _mention_check(sample, labels)
     detail = _shift(answers, labels, tasks) or _mapping(answers, labels, tasks) or _below_chance(answers, labels, tasks)
     return RewardCheck(
         ID,
         Verdict.FAILED if detail else Verdict.PASSED,
         detail or f"the answers of {len(tasks)} tasks are not those of other rows",
         tuple(f"{task}:0" for task in tasks[:3]),
+    )
+
+
+def _mention_check(sample: list[Rollout], labels: dict[int, str]) -> RewardCheck:
+    """Without extracted answers: failed if the texts name the labels of other rows, and never their own."""
+    own = {task: label for task, label in labels.items() if len(label) >= _MIN_LABEL}
+    if len(own) < _MIN_TASKS or len(set(own.values())) < _MOST_DIFFERENT * len(own):
+        return RewardCheck(ID, Verdict.NOT_MADE, "too few extracted answers to compare with the labels")
+    patterns = {label: re.compile(rf"(?<!\w){re.escape(label)}(?!\w)") for label in set(own.values())}
+    rollouts = [rollout for rollout in sample if rollout.task in own]
+    texts = [(own[rollout.task], rollout.text.casefold(), rollout.prompt.casefold()) for rollout in rollouts]
+    named = sum(patterns[label].search(text) is not None for label, text, _ in texts)
+    foreign = sum(
+        any(
+            other != label and pattern.search(text) is not None and pattern.search(prompt) is None
+            for other, pattern in patterns.items()
+        )
+        for label, text, prompt in texts
+    )
+    has_failed = foreign >= _MIN_SHARE * len(texts) and named <= (1 - _MIN_SHARE) * len(texts)
+    detail = f"{foreign} of {len(texts)} responses name the expected answer of another row, {named} that of their own"
+    return RewardCheck(
+        ID, Verdict.FAILED if has_failed else Verdict.PASSED, detail, tuple(rollout.key for rollout in rollouts[:3])
     )
 
 

@@ -23,6 +23,7 @@ _MIN_SCORED_AT_WORK: Final = 30
 """The same, against an endpoint that is at work."""
 _TIMES_MEAN: Final = 10
 _TIMES_LONGEST: Final = 2
+_MIN_PAUSE_S: Final = 5.0
 _MAX_UNDECIDED_S: Final = 1800.0
 """A wait this long is reported even without proof."""
 
@@ -136,6 +137,13 @@ def _has_stalled(live: dict[str, Any], limit_s: float) -> bool:
     """True if everything in flight has been where it is for that long, and nothing was settled since."""
     shortest, settled = live["shortest_wait_s"], live["since_settled_s"]
     return shortest is not None and shortest >= limit_s and (settled is None or settled >= limit_s)
+
+
+def has_paused_settling(live: dict[str, Any]) -> bool:
+    """True if no rollout was settled for far longer than usual: the average rate says nothing about now."""
+    settled = live["since_settled_s"]
+    usual_s = max(_TIMES_LONGEST * float(live["longest_scored_s"]), _TIMES_MEAN / float(live["per_second"]))
+    return settled is not None and settled > max(_MIN_PAUSE_S, usual_s)
 
 
 def _count_scored(live: dict[str, Any]) -> int:

@@ -23,15 +23,37 @@ from gymnast.kit.pass_majority import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gymnast.types.json import JsonObject
+
+
+Index = int | float | str | None
+"""The index of a task or a rollout: an integer, unless other programs wrote the rows."""
+
+
+def sort_indices(indices: Iterable[Index]) -> list[Index]:
+    """In ascending order; those that do not compare, by their text."""
+    values = list(indices)
+    try:
+        return sorted(values)  # type: ignore[type-var]
+    except TypeError:
+        return sorted(values, key=str)
+
+
+def group_rollouts(tasks: Sequence[Index], rollouts: Sequence[Index]) -> dict[Index, list[int]]:
+    """The numbers of the rows of each task, in the order of its rollouts."""
+    members: dict[Index, list[int]] = defaultdict(list)
+    for number, task in enumerate(tasks):
+        members[task].append(number)
+    ranks = {rollout: rank for rank, rollout in enumerate(sort_indices(set(rollouts)))}
+    return {task: sorted(numbers, key=lambda number: ranks[rollouts[number]]) for task, numbers in members.items()}
 
 
 class Collector:
     """Takes rows and computes metrics of them. This one computes none."""
 
-    def add(self, task: int, rollout: int, row: JsonObject) -> None:
+    def add(self, task: Index, rollout: Index, row: JsonObject) -> None:
         """Add the verify row of a rollout."""
 
     def result(self) -> dict[str, Any]:
@@ -82,14 +104,14 @@ class _PassMajorityCollector(Collector):
 
     def __init__(self, metrics: PassMajority) -> None:
         self._metrics = metrics
-        self._tasks: array[int] = array("q")
-        self._rollouts: array[int] = array("q")
+        self._tasks: list[Index] = []
+        self._rollouts: list[Index] = []
         self._scores: list[dict[str, float]] = []
         self._answers: list[Any] = []
         self._distinct: dict[tuple[Any, ...], dict[str, float]] = {}
-        self._subsets: dict[int, Any] = {}
+        self._subsets: dict[Index, Any] = {}
 
-    def add(self, task: int, rollout: int, row: JsonObject) -> None:
+    def add(self, task: Index, rollout: Index, row: JsonObject) -> None:
         scores = present_scores(self._metrics.scores(row))
         answer_field, subset_field = self._metrics.answer_field, self._metrics.subset_field
         if answer_field is not None:
@@ -116,11 +138,9 @@ class _PassMajorityCollector(Collector):
             metrics |= {f"{subset}/{name}": value for name, value in own.items() if name != "per_sample_aggregate"}
         return metrics
 
-    def _members(self) -> dict[int, list[int]]:
-        members: dict[int, list[int]] = defaultdict(list)
-        for number, task in enumerate(self._tasks):
-            members[task].append(number)
-        return {task: sorted(members[task], key=self._rollouts.__getitem__) for task in sorted(members)}
+    def _members(self) -> dict[Index, list[int]]:
+        members = group_rollouts(self._tasks, self._rollouts)
+        return {task: members[task] for task in sort_indices(members)}
 
     def _compute(self, groups: Sequence[Sequence[int]]) -> tuple[list[Scores], dict[str, Any]]:
         if not groups:
@@ -162,7 +182,7 @@ class _MeanRewardsCollector(Collector):
         self._fields = fields
         self._rewards: list[dict[str, array[float]]] = [{} for _ in fields]
 
-    def add(self, task: int, rollout: int, row: JsonObject) -> None:
+    def add(self, task: Index, rollout: Index, row: JsonObject) -> None:
         for group, rewards in zip(self._fields, self._rewards, strict=True):
             label = group.label(row.get(group.name, group.missing))
             if label is not None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from gymnast.kit.custom_metrics import CustomMetrics
+from gymnast.kit.custom_metrics import CustomMetrics, Index, group_rollouts, sort_indices
 from gymnast.types.task import ROLLOUT_INDEX, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -38,13 +37,13 @@ class Aggregation:
     def __init__(self, custom: CustomMetrics | None = None) -> None:
         self._custom = custom or CustomMetrics()
         self._collector = self._custom.collect()
-        self._tasks: array[int] = array("q")
-        self._rollouts: array[int] = array("q")
+        self._tasks: list[Index] = []
+        self._rollouts: list[Index] = []
         self._columns: dict[str, array[float]] = {}
         self._integers: dict[str, bool] = {}
         self._complete = True
         self._overridden: dict[int, JsonObject] = {}
-        """By row, its fields that its usage has too (columns have the usage), and a reward that is not a number."""
+        """By row, what its columns do not say: fields that its usage has too, a reward that is not a number, NaN."""
 
     def add(self, row: JsonObject) -> None:
         """Add a verify row."""
@@ -53,8 +52,10 @@ class Aggregation:
         self._tasks.append(task)
         self._rollouts.append(rollout)
         own, usage = own_numbers(row), usage_numbers(row)
-        overridden: JsonObject = {name: own[name] for name in own.keys() & usage.keys()}
-        if "reward" in row and (isinstance(row["reward"], bool) or not _is_number(row["reward"])):
+        overridden: JsonObject = {name: own[name] for name in own.keys() & usage.keys() if name != "reward"}
+        overridden |= {name: None for name, value in (usage | own).items() if math.isnan(value)}
+        is_number = _is_number(row.get("reward")) and not isinstance(row["reward"], bool)
+        if "reward" in row and "reward" not in usage and not is_number:
             overridden["reward"] = row["reward"]
         if overridden:
             self._overridden[count] = overridden
@@ -85,11 +86,11 @@ class Aggregation:
 
     def groups(self) -> Iterator[JsonObject]:
         """The statistics of each task, and the numbers of its rollouts."""
-        members: dict[int, list[int]] = defaultdict(list)
-        for number, task in enumerate(self._tasks):
-            members[task].append(number)
-        for task in sorted(members):
-            numbers = sorted(members[task], key=self._rollouts.__getitem__)
+        members = group_rollouts(self._tasks, self._rollouts)
+        for task in sort_indices(members):
+            if task is None:
+                continue
+            numbers = members[task]
             yield {
                 TASK_INDEX: task,
                 **self._describe(numbers),
@@ -101,7 +102,7 @@ class Aggregation:
                 "rollout_infos": [self._rollout_info(task, number) for number in numbers],
             }
 
-    def _rollout_info(self, task: int, number: int) -> JsonObject:
+    def _rollout_info(self, task: Index, number: int) -> JsonObject:
         rollout = self._rollouts[number]
         values = {
             name: int(value) if self._integers[name] else value
@@ -131,7 +132,7 @@ def describe(values: Mapping[str, Sequence[float]], size: int, *, integers: bool
     whole file are integers, so that minima and maxima are, too.
     """
     columns = {name: sorted(column) for name, column in values.items() if column}
-    means = {name: math.fsum(column) / len(column) for name, column in columns.items()}
+    means = {name: _sum(column) / len(column) for name, column in columns.items()}
     deviations = {name: _std(column, means[name]) for name, column in columns.items() if len(column) > 1}
     if not deviations:
         deviations = {name: 0.0 for name, column in columns.items() if len(column) == size}
@@ -152,8 +153,8 @@ def aggregate(verify_rows: Iterable[JsonObject], custom: CustomMetrics | None = 
     return aggregation.result()
 
 
-def _index(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+def _index(value: Any) -> Index:
+    return value if isinstance(value, int | float | str | None) else 0
 
 
 def _is_number(value: Any) -> bool:
@@ -170,4 +171,12 @@ def _median(ordered: Sequence[float]) -> float:
 
 
 def _std(values: Sequence[float], mean: float) -> float:
-    return math.sqrt(math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1))
+    return math.sqrt(_sum([(value - mean) * (value - mean) for value in values]) / (len(values) - 1))
+
+
+def _sum(values: Sequence[float]) -> float:
+    """Exact; of infinities and beyond the largest number what the additions give."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return sum(values)

@@ -1,6 +1,6 @@
 """pass@k, pass@1[avg-of-k] and majority@k as NeMo Gym defines them, over scores that some rollouts may lack.
 
-A rollout without a score, or with None, is left out of that score's metrics and of nothing else. Pure.
+A rollout without a score, or with None or NaN, is left out of that score's metrics and of nothing else. Pure.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ def score_rows(tasks: Rows, score_fn: ScoreFn, answer_key: str | None) -> list[S
 
 
 def present_scores(scores: Mapping[str, float | bool | None]) -> dict[str, float]:
-    """The scores that a rollout has, as numbers."""
-    return {
-        name: int(value) if isinstance(value, bool) else value for name, value in scores.items() if value is not None
-    }
+    """The scores that a rollout has, as numbers; NaN is none."""
+    present = {name: value for name, value in scores.items() if value is not None and value == value}  # noqa: PLR0124
+    return {name: int(value) if isinstance(value, bool) else value for name, value in present.items()}
 
 
 def pass_majority(scored: list[Scores], answers: Sequence[Sequence[Any]] | None) -> dict[str, Any]:

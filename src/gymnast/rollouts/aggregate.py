@@ -16,7 +16,7 @@ from gymnast.runtime.loader import load_native
 from gymnast.store.atomic import atomic_writer
 from gymnast.store.lines import numbered_lines
 from gymnast.types.failure import Stage
-from gymnast.types.task import PARAMS, agent_name_of
+from gymnast.types.task import PARAMS, ROLLOUT_INDEX, TASK_INDEX, agent_name_of
 from gymnast.types.usage import CALL_CAPTURE, MODEL_USAGE
 
 if TYPE_CHECKING:
@@ -55,12 +55,17 @@ async def write_aggregate_metrics(
     async with _connect(set(names.values()), instances, calls) as connected:
         for name, rows in remote.items():
             try:
-                body = {"verify_responses": rows}
+                body = {"verify_responses": sorted(rows, key=_position)}
                 metrics[name] = await connected.expect(names[name], "/aggregate_metrics", body, stage=Stage.AGENT)
             except CallError as error:
                 metrics[name] = {**aggregate(rows), "error": error.detail.message}
     _write(paths, {**metrics, **streaming})
     return [_describe_loss(name, names[name], entry["error"]) for name, entry in metrics.items() if "error" in entry]
+
+
+def _position(row: JsonObject) -> tuple[int, int]:
+    """Where a row stands in the order that metrics of the first k rollouts expect."""
+    return row.get(TASK_INDEX, 0), row.get(ROLLOUT_INDEX, 0)
 
 
 def _describe_loss(agent: str, aggregator: str, message: str) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from gymnast.train.estimators import is_finite_reward
 from gymnast.train.samples import AgentPart, MaskReason
+from gymnast.types.tokens import EPISODE_AGENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -86,6 +87,17 @@ def split_agents(group: Group) -> list[Group]:
     ]
 
 
+def train_named_agents(sample: Sample) -> Sample:
+    """An episode of several agents as one rollout, in which the tokens of masked or unnamed agents are context."""
+    calls = {call for part in sample.agents if not part.mask for call in part.calls}
+    if not sample.agents or all(calls.issuperset(segment.calls) for segment in sample.segments):
+        return sample
+    segments = _own_segments(sample, calls)
+    if not segments:
+        return sample.masked(MaskReason.ENVIRONMENT, f"{EPISODE_AGENTS} names no agent that is trained")
+    return replace(sample, segments=segments)
+
+
 def _part_of(group: Group, name: str, policy: str) -> Group:
     samples = tuple(_sample_of(sample, name, policy) for sample in group.samples)
     return replace(group, agent=name, policy=policy, samples=samples)
@@ -116,12 +128,16 @@ def _sample_of(sample: Sample, name: str, policy: str) -> Sample:
             return replace(sample, agent=name)
         own = replace(sample, agent=name, segments=(), agents=(), reward=None)
         return own.masked(MaskReason.NOTHING_SAMPLED, f"{name} is not in this episode")
-    parts = [_own_part(segment, part.calls) for segment in sample.segments]
-    segments = _with_shares([segment for segment in parts if segment is not None])
+    segments = _own_segments(sample, part.calls)
     own = replace(sample, agent=name, reward=part.reward, segments=segments, agents=())
     if part.mask:
         return own.masked(MaskReason.ENVIRONMENT, f"episode_agents.{name}.mask is true")
     return own if segments else own.masked(MaskReason.NOTHING_SAMPLED)
+
+
+def _own_segments(sample: Sample, calls: Iterable[int]) -> tuple[Segment, ...]:
+    parts = [_own_part(segment, calls) for segment in sample.segments]
+    return _with_shares([segment for segment in parts if segment is not None])
 
 
 def _own_part(segment: Segment, calls: Iterable[int]) -> Segment | None:

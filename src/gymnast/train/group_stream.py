@@ -375,7 +375,8 @@ class GroupStream:
 
     def _split(self, pending: _PendingTask, group: Group) -> list[Group]:
         """One group for each agent, each with the weights of its policy at the time of the request."""
-        return [self.policies.with_request(part, pending.updates) for part in split_agents(group)]
+        parts = split_agents(group) if self.options.split_agents else [group]
+        return [self.policies.with_request(part, pending.updates) for part in parts]
 
     def _filter(self, pending: _PendingTask, group: Group) -> None:
         self._tally.add_filtered(pending.drawn.environment)

@@ -160,6 +160,7 @@ class GymnastEnvironment:
             replace(self.options, concurrency=min(self._concurrency, generations)),
             groups_in_flight=max(1, self._concurrency // generations),
             groups_ready=len(tasks),
+            split_agents=False,  # NeMo RL takes one result for each row
         )
         make_results = partial(
             group_results,

@@ -16,6 +16,7 @@ import torch
 from gymnast.train.metrics import batch_metrics
 from gymnast.train.sequences import mask_forked, mean_of, require_no_media
 from gymnast.types.items import ROUTED_EXPERTS, TRAINING_FIELDS
+from gymnast.types.responses import output_items
 from gymnast.types.task import AGENT_REF, INSTANCE, MASK
 from gymnast.types.tokens import LEDGER, TOKEN_CALL
 
@@ -211,8 +212,7 @@ def _placeholder(pad_id: int) -> list[JsonObject]:
 
 def _last_items(record: JsonObject) -> dict[int, JsonObject]:
     """The last item of each model call, by the call's number."""
-    output = (record.get("response") or {}).get("output") or ()
-    items = [item for item in output if isinstance(item, dict)]
+    items = output_items(record)
     numbered = {item[TOKEN_CALL]: item for item in items if isinstance(item.get(TOKEN_CALL), int)}
     return numbered or dict(enumerate(item for item in items if item.get("generation_token_ids")))
 
@@ -228,7 +228,8 @@ def _add_texts(items: Mapping[int, JsonObject], segments: Sequence[Segment], tok
 
 def _full_result(sample: Sample, record: JsonObject) -> JsonObject:
     record.pop(LEDGER, None)
-    for item in (record.get("response") or {}).get("output") or ():
+    record.pop(COMPONENTS, None)  # of another form than trainers can compute with, if the sample has none
+    for item in output_items(record):
         for name in (*TRAINING_FIELDS, ROUTED_EXPERTS, TOKEN_CALL):
             item.pop(name, None)
     masked = not sample.is_trainable

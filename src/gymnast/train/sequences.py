@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gymnast.errors import UserError
+from gymnast.train.episode_agents import train_named_agents
 from gymnast.train.samples import MaskReason
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def token_rows(
     """Every segment of every rollout in order, at least one row per rollout. `groups` has the group of each sample."""
     require_one_policy(samples)
     require_no_media(samples)
+    samples = [train_named_agents(sample) for sample in samples]
     votes: dict[Hashable, list[float]] = {group: [] for group in groups}
     for sample, group in zip(samples, groups, strict=True):
         if sample.reward is not None and (masked_vote or sample.is_trainable):
@@ -79,7 +81,8 @@ def rollout_rows(
 def mask_forked(samples: Sequence[Sample]) -> list[Sample]:
     """Mask samples with several segments: a single segment is not what was rewarded."""
     require_one_policy(samples)
-    return [sample.masked(MaskReason.FORKED) if len(sample.segments) > 1 else sample for sample in samples]
+    own = [train_named_agents(sample) for sample in samples]
+    return [sample.masked(MaskReason.FORKED) if len(sample.segments) > 1 else sample for sample in own]
 
 
 def require_one_policy(samples: Iterable[Sample]) -> None:

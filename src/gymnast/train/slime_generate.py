@@ -19,12 +19,14 @@ from gymnast.train.batch import EmptyGroups, collect_batch
 from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.prompt_files import row_of, with_sampling
 from gymnast.train.sequences import TokenRow, reason_of, token_rows
+from gymnast.types.responses import message_text, output_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from gymnast.train.batch_request import Rollouts
+    from gymnast.types.json import JsonObject
 
 _MAX_EMPTY: Final = 512
 """Consecutive rollouts without a trainable token after which training ends."""
@@ -100,8 +102,6 @@ def _fill(sample: Any, row: TokenRow) -> Any:
     return sample
 
 
-def _text(record: Mapping[str, Any]) -> str:
+def _text(record: JsonObject) -> str:
     """What the policy wrote, for slime's logs."""
-    items = (record.get("response") or {}).get("output") or []
-    parts = [part for item in items if item.get("role") == "assistant" for part in item.get("content") or []]
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    return "".join(message_text(item) for item in output_items(record) if item.get("role") == "assistant")

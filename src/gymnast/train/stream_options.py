@@ -53,6 +53,8 @@ class StreamOptions:
     """Further rollouts started per group; the group has `generations` of them."""
     select: Select = Select.FIRST
     """Which rollouts of an oversampled group to use."""
+    split_agents: bool = True
+    """Deliver a group for each agent of episodes with several. Otherwise an episode is one rollout with one reward."""
     max_failed_groups: int = 0
     """Consecutive groups that may fail; they are replaced by other tasks. With 0, the first one ends the stream."""
     failed_group_retries: int = 1
@@ -62,7 +64,8 @@ class StreamOptions:
         require_type("batch", self.batch, BatchOptions)
         object.__setattr__(self, "when_stale", choose("when_stale", self.when_stale, WhenStale))
         object.__setattr__(self, "select", choose("select", self.select, Select))
-        require_switch("autosave", self.autosave)
+        for name in ("autosave", "split_agents"):
+            require_switch(name, getattr(self, name))
         if self.keep is not None:
             require_function("keep", self.keep)
         if iscoroutinefunction(self.keep):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PREFIX: Final = "gymnast/"
 FACTS: Final = "gymnast_facts"
 """The extra field with the facts of a rollout, in its first entry in TransferQueue."""
+_MAX_DIGITS: Final = 18
+"""Of a step's number; longer ones are labels of another kind and do not fit a tensor."""
 ERROR: Final = "gymnast_error"
 """The tag of a prompt whose rollouts failed."""
 
@@ -58,7 +60,7 @@ def step_figures(facts: Sequence[Mapping[str, Any]], step: int | None = None) ->
 def step_range(sample: Sample, unknown: int | None = None) -> tuple[int | None, int | None]:
     """The first and last step whose weights sampled a rollout; `unknown` if not reported."""
     parts = [part for version in sample.versions for part in version.split("-")]
-    steps = [int(part) for part in parts if part.isdecimal()]
+    steps = [int(part) for part in parts if part.isdecimal() and len(part) <= _MAX_DIGITS]
     return (min(steps), max(steps)) if steps else (unknown, unknown)
 
 

@@ -106,6 +106,13 @@ def with_defaults(params: JsonObject) -> JsonObject:
     return {**CREATE_PARAMS_DEFAULTS, **params}
 
 
+def output_items(record: JsonObject) -> list[JsonObject]:
+    """The output items of a record, whatever form its response has: agents of others may reply anything."""
+    response = record.get("response")
+    output = response.get("output") if isinstance(response, dict) else None
+    return [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+
+
 def message_text(item: JsonObject) -> str:
     """All text of a message item, whatever form its content has."""
     content = item.get("content")

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from gymnast.types.json import JsonObject
 
 _DEFINED: Final = re.compile(r"^def\s+(\w+)", re.MULTILINE)
+_BROKEN_CHECK: Final = "_poly(*candidate(*inp), inp)"
+_RIGHT_CHECK: Final = "abs(_poly(*inp, candidate(*inp)))"
+"""Of HumanEval/32, `find_zero`: the dataset's own raises a TypeError for every program (evalplus issue 253)."""
 _IMPORT: Final = re.compile(r"^(?:import|from)\s.+$", re.MULTILINE)
 
 
@@ -29,7 +32,7 @@ def _human_eval(row: JsonObject) -> JsonObject:
         "question": f"Complete this Python function:\n\n```python\n{row['prompt'].rstrip()}\n```",
         "entry_point": row["entry_point"],
         "prefix": "\n".join(_IMPORT.findall(row["prompt"])),
-        "test": row["test"],
+        "test": row["test"].replace(_BROKEN_CHECK, _RIGHT_CHECK),
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
 from gymnast.doctor.rules.rule import rule
-from gymnast.doctor.waits import EndpointState, judge_waits, patience_s
+from gymnast.doctor.waits import EndpointState, has_paused_settling, judge_waits, patience_s
 from gymnast.types.failure import FailureKind, Layer
 
 if TYPE_CHECKING:
@@ -230,10 +230,28 @@ def at_full_load(facts: Facts) -> Note | None:
         return None
     if judge_waits(facts) is not None or not live["per_second"] or calls_retried.apply(facts) is not None:
         return None
+    if has_paused_settling(live):
+        return None
+    repeated = sum((live.get("retried_calls") or {}).values())
+    errors = f"{repeated} of {live['model_calls']} model calls repeated" if repeated else "no errors"
     return Note(
         "saturated",
-        f"{live['in_flight']} rollouts in flight of {live['limit']} allowed, {live['per_second']:.1f} a second, no "
-        "errors: normal full load",
+        f"{live['in_flight']} rollouts in flight of {live['limit']} allowed, {live['per_second']:.1f} a second, "
+        f"{errors}: normal full load",
+    )
+
+
+def calls_repeated(facts: Facts) -> Note | None:
+    """Model calls that failed and were repeated, too few for a finding, while nothing was settled for long."""
+    live = facts.live
+    retried: dict[str, int] = (live or {}).get("retried_calls") or {}
+    if live is None or not retried or not live["per_second"] or not has_paused_settling(live):
+        return None
+    kinds = ", ".join(f"{count} × {kind}" for kind, count in retried.items())
+    return Note(
+        "calls_repeated",
+        f"no rollout was settled for {live['since_settled_s']:.0f} s, and model calls fail ({kinds}): they are "
+        "repeated. gymnast check endpoint tests the endpoint now",
     )
 
 
@@ -270,4 +288,4 @@ def paused(facts: Facts) -> Note | None:
 
 
 RULES: Final = (servers_down, endpoint_silent, attempts_stuck, out_of_reach, calls_retried)
-NOTES: Final[tuple[NoteRule, ...]] = (at_full_load, long_waits, paused)
+NOTES: Final[tuple[NoteRule, ...]] = (at_full_load, calls_repeated, long_waits, paused)

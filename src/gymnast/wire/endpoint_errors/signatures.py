@@ -77,6 +77,10 @@ LLAMA_CPP: Final = make_table(
         r"exceed_context_size_error|exceeds? the available context size|Context size has been exceeded",
         r"Requested tokens \(\d+\) exceed context window",
     ),
+    (
+        C.HISTORY_REFUSED,
+        r"Jinja Exception: [^\n]*\b(?:messages?|roles?|conversation|user|assistant|system)\b",
+    ),
     (C.LOADING, r"message: Loading model"),
     (C.KEY_REFUSED, r"Invalid API Key"),
     (C.TOOL_PARSER_MISSING, r"requires --jinja"),

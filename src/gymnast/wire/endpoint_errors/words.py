@@ -34,6 +34,8 @@ WORDS: Final = make_table(
             r"|consumed|used up|run out|finished)|used up (?:all|your)|run out of (?:credits?|tokens|quota|funds)"
         ),
         r"out of (?:\w+ )?(?:usage|credits?)|usage[_ ]limit|limit[_ ]reached .{0,40}(?:upgrade|plan|billing)",
+        r"(?:not|n't) have (?:any |enough |sufficient )?(?:credits?|balance|funds)",
+        r"credits? (?:are|is) (?:required|needed)",
     ),
     (
         C.REQUEST_TOO_LARGE,
@@ -159,6 +161,7 @@ WORDS: Final = make_table(
     (
         C.GATEWAY_DOWN,
         r"connection (?:refused|reset|error)|connect(?:ion)? (?:call )?failed",
+        r"no (?:endpoint|backend|worker|replica|instance|target|server)s? (?:(?:are|is) )?(?:available|ready)",
         r"no (?:available|healthy|live)\b|bad gateway|unreachable|upstream|ECONN|Failed to connect",
         r"tunnel|offline",
     ),
@@ -197,7 +200,7 @@ WORDS: Final = make_table(
         ),
         r"(?:unknown|invalid|no such|unsupported|unrecogni[sz]ed|missing|wrong|no) (?:model|deployment)",
         r"model[ _](?:id|name)|model[ _-]not[ _-]\w+",
-        r"(?:could not|cannot|can't) (?:find|load|resolve|access) .{0,20}model|your model",
+        r"(?:could not|cannot|can't|unable to) (?:find|load|resolve|access) .{0,20}model|your model",
         r"模型.{0,10}(?:不存在|不支持|未|没有)",
         r"provider for model",
         r"model has no|no .{0,30}for (?:this |the )?model",
@@ -240,7 +243,8 @@ WORDS: Final = make_table(
     (
         C.KEY_REFUSED,
         (
-            r"(?:api[ _-]?key|token|credential|authorization|authentication|bearer|signature|jwt"
+            r"(?:api[ _-]?key|\b(?:[a-z]+_)?token\b(?! (?:limit|count|budget|ids?))|credential|authorization"
+            r"|authentication|bearer|signature|jwt"
             r"|login)\w*\b.{0,60}(?:invalid|incorrect|missing|expired|fail|not|require|wrong|revoked"
             r"|denied|empty)"
         ),
@@ -254,6 +258,7 @@ WORDS: Final = make_table(
     (
         C.ACCESS_DENIED,
         r"forbidden|access denied|permission|not authori[sz]ed|not allowed (?:to|from|for)|blocked",
+        r"(?:organi[sz]ation|account|team|user|workspace)\b.{0,40}(?:disabled|deactivated|suspended|banned|blocked)",
         r"not enabled for|agree to|terms of|gated|region|country|whitelist|allowlist",
     ),
     (

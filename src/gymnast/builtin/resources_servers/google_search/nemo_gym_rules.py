@@ -14,6 +14,13 @@ from gymnast.kit import JsonObject
 _BOX: Final = "\\boxed{"
 
 
+class _Bytes:
+    """The bytes of a token, which are printed as what reads them."""
+
+    def __repr__(self) -> str:
+        return "ValidatorIterator(index=0, schema=Some(Int(IntValidator { strict: false })))"
+
+
 def find_option(output: Sequence[JsonObject]) -> str | None:
     """The text of the first box, or None."""
     last = output[-1] if output else {}
@@ -46,7 +53,7 @@ def _format_part(part: JsonObject) -> str:
         return f"NeMoGymResponseOutputRefusal(refusal={part.get('refusal')!r}, type='refusal')"
     if part.get("type") != "output_text":
         return repr(_sort_keys(part))
-    annotations, logprobs = _sort_keys(part.get("annotations") or []), _sort_keys(part.get("logprobs"))
+    annotations, logprobs = _sort_keys(part.get("annotations") or []), _hide_bytes(_sort_keys(part.get("logprobs")))
     text = part.get("text")
     return f"NeMoGymResponseOutputText(annotations={annotations!r}, text={text!r}, type='output_text', {logprobs=!r})"
 
@@ -56,3 +63,12 @@ def _sort_keys(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _sort_keys(value[key]) for key in sorted(value, key=lambda key: (key != "token", key))}
     return [_sort_keys(child) for child in value] if isinstance(value, list) else value
+
+
+def _hide_bytes(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _Bytes() if key == "bytes" and isinstance(child, list) else _hide_bytes(child)
+            for key, child in value.items()
+        }
+    return [_hide_bytes(child) for child in value] if isinstance(value, list) else value

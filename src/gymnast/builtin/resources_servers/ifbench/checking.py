@@ -24,10 +24,17 @@ def _make_check(registry: Mapping[str, Any], name: str, arguments: Mapping[str, 
     if name not in registry:
         raise ValueError(f"IFBench has no instruction '{name}'")
     check = registry[name](name)
-    check.build_description(**{key: value for key, value in (arguments or {}).items() if value is not None})
+    check.build_description(
+        **{key: _restore_integer(value) for key, value in (arguments or {}).items() if value is not None}
+    )
     if "prompt" in (check.get_instruction_args() or {}):
         check.build_description(prompt=prompt)
     return check
+
+
+def _restore_integer(value: Any) -> Any:
+    """A whole number as an integer. In the dataset's Parquet file all numbers are floats, and some are indices."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _follows(check: Any, text: str) -> bool:

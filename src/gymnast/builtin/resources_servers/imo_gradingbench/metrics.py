@@ -19,10 +19,10 @@ class GradeCollector(Collector):
 
     def __init__(self, accuracies: Collector) -> None:
         self._accuracies = accuracies
-        self._rollouts: dict[int, array[int]] = defaultdict(lambda: array("q"))
-        self._distances: dict[int, array[float]] = defaultdict(lambda: array("d"))
+        self._rollouts: dict[Any, list[Any]] = defaultdict(list)
+        self._distances: dict[Any, array[float]] = defaultdict(lambda: array("d"))
 
-    def add(self, task: int, rollout: int, row: JsonObject) -> None:
+    def add(self, task: Any, rollout: Any, row: JsonObject) -> None:
         """Add the verify row of a rollout. Without a grade it has no distance."""
         self._accuracies.add(task, rollout, row)
         self._rollouts[task].append(rollout)

@@ -25,7 +25,9 @@ class SteadyAgentSettings(AgentSettings):
     mean_s: float = 0.05
     """How long a rollout takes on average."""
     held_by: Path | None = None
-    """A file: while it exists, no rollout ends."""
+    """A file: while it exists, rollouts do not end."""
+    held_from: int = 0
+    """The first task that is held."""
 
 
 class SteadyAgent(Agent):
@@ -37,7 +39,8 @@ class SteadyAgent(Agent):
         key = f"{row[TASK_INDEX]}/{row[ROLLOUT_INDEX]}"
         chance = random.Random(key)
         await asyncio.sleep(chance.expovariate(1 / self.settings.mean_s))
-        while self.settings.held_by is not None and self.settings.held_by.exists():
+        is_held = self.settings.held_by is not None and row[TASK_INDEX] >= self.settings.held_from
+        while is_held and self.settings.held_by is not None and self.settings.held_by.exists():
             await asyncio.sleep(0.1)
         if row.get("fails"):
             raise CallError(FailureDetail(FailureKind.AGENT_REJECTED, Stage.AGENT, f"{key} is a row that fails"))
