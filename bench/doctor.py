@@ -114,14 +114,14 @@ def main() -> None:
         write_logs(folder / "x_logs", given.log_mb * 1_000_000)
         size_mb = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
         command = [sys.executable, "-c", DOCTOR, str(folder / "x.jsonl")]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        data = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     if given.json:
-        print(json.dumps({**found, "size_mb": size_mb}))
+        print(json.dumps({**data, "size_mb": size_mb}))
         return
-    took = f"{found['seconds']:.1f} s ({found['cpu_s']:.1f} s of CPU), {found['peak_mb']:.0f} MB peak"
+    took = f"{data['seconds']:.1f} s ({data['cpu_s']:.1f} s of CPU), {data['peak_mb']:.0f} MB peak"
     print(f"{given.rows} rows, {size_mb:.0f} MB of files: {took}")
-    print(f"first answer: {found['first']} ({found['lost']} rollouts lost)")
-    assert found["first"] == "verifier_exception"
+    print(f"first answer: {data['first']} ({data['lost']} rollouts lost)")
+    assert data["first"] == "verifier_exception"
 
 
 if __name__ == "__main__":

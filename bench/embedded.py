@@ -65,32 +65,32 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=96)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     os.sched_setaffinity(0, {0})
     shape = Shape.from_config(json.loads((SHIPPED / "config.json").read_text()))
     transformer = Transformer(shape, read_tensors(SHIPPED / "model.safetensors"))
     rounds = [
         (
-            products_per_s(shape, asked.batch, 20, np.matmul),
-            products_per_s(shape, transformer.products.padded_count(asked.batch), 20, transformer.products.multiply),
+            products_per_s(shape, options.batch, 20, np.matmul),
+            products_per_s(shape, transformer.products.padded_count(options.batch), 20, transformer.products.multiply),
         )
         for _ in range(5)
     ]
     yardstick, tiled = (max(column) for column in zip(*rounds, strict=True))
-    runs = [decoded_per_s(transformer, asked.batch, asked.prompt, asked.tokens) for _ in range(3)]
+    runs = [decoded_per_s(transformer, options.batch, options.prompt, options.tokens) for _ in range(3)]
     prefill, decoding = max(run[0] for run in runs), max(run[1] for run in runs)
     found = {
-        "batch": asked.batch,
+        "batch": options.batch,
         "prompt_tokens_per_s": round(prefill),
         "tokens_per_s": round(decoding),
         "matrix_products_per_s": round(yardstick),
         "ratio": round(decoding / yardstick, 3),
         "invariant_products_ratio": round(yardstick / tiled, 2),
     }
-    if asked.json:
+    if options.json:
         print(json.dumps(found))
     else:
-        print(f"embedded policy, batch {asked.batch}, one core: {decoding:,.0f} tokens/s (bar 1,000)")
+        print(f"embedded policy, batch {options.batch}, one core: {decoding:,.0f} tokens/s (bar 1,000)")
         print(f"  prompts {prefill:,.0f} tokens/s; {found['ratio']} of the bare matrix products")
         print(f"  products in tiles, for numbers that no batch changes: {found['invariant_products_ratio']} x the time")
 

@@ -33,8 +33,8 @@ def trained(out: Path, seed: int, *, control: bool = False) -> Curve:
         command = [sys.executable, str(RECIPE), "--seed", str(seed), "--minutes", str(MINUTES), "--out", str(folder)]
         subprocess.run([*command, *(["--shuffle-rewards"] if control else [])], check=True, stdout=sys.stderr)
         ended.touch()
-    told = json.loads((folder / "curve.json").read_text())
-    return Curve(told["name"], [Point(**point) for point in told["points"]])
+    data = json.loads((folder / "curve.json").read_text())
+    return Curve(data["name"], [Point(**point) for point in data["points"]])
 
 
 def reached_min(curve: Curve) -> float | None:

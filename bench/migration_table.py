@@ -129,9 +129,9 @@ class Measuring:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
+            data = json.loads(process.stdout.readline())
             ready_s = time.perf_counter() - started
-            assert len(told["instances"]) == 3
+            assert len(data["instances"]) == 3
             resident = memory_mb(process.pid)
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         finally:
@@ -185,9 +185,9 @@ class Measuring:
         return self._folder / f"x{len(list(self._folder.iterdir()))}.jsonl"
 
     def _finished(self, cost: Cost) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(cost.out.splitlines()[-1])
-        assert cost.code == 0, found
-        return found
+        data: dict[str, Any] = json.loads(cost.out.splitlines()[-1])
+        assert cost.code == 0, data
+        return data
 
 
 def table(incumbent: dict[str, Any], ours: dict[str, Ours]) -> str:

@@ -141,8 +141,8 @@ def served(port: int) -> Iterator[tuple[str, int]]:
     os.sched_setaffinity(process.pid, {POLICY_CORE} if (os.cpu_count() or 1) > 1 else {0})
     try:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        yield next(row["url"] for row in told["instances"] if row["process_name"] == "policy_model"), process.pid
+        data = json.loads(process.stdout.readline())
+        yield next(row["url"] for row in data["instances"] if row["process_name"] == "policy_model"), process.pid
     finally:
         process.terminate()
         process.wait()

@@ -172,16 +172,16 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64_000)
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = asked.tokenizer or Path(scratch)
-        renderer = load_renderer(folder) if asked.tokenizer else trained(folder)
-        source = (read_model_files(folder).chat_template or TEMPLATE) if asked.tokenizer else TEMPLATE
-        found = measure(renderer, folder, source, asked.turns, asked.tokens)
-    if asked.json:
+        folder = options.tokenizer or Path(scratch)
+        renderer = load_renderer(folder) if options.tokenizer else trained(folder)
+        source = (read_model_files(folder).chat_template or TEMPLATE) if options.tokenizer else TEMPLATE
+        found = measure(renderer, folder, source, options.turns, options.tokens)
+    if options.json:
         print(json.dumps(found))
         return
-    print(f"{found['prompt_tokens']:.0f} tokens after {asked.turns} turns")
+    print(f"{found['prompt_tokens']:.0f} tokens after {options.turns} turns")
     print(f"bare re-render {found['yardstick_ms']} ms, our prompt {found['prompt_ms']} ms")
     print(
         f"bridge {found['bridge_ms']} ms, a turn of the ledger {found['ledger_ms']} ms: {found['ratio']:.2%} (bar 2%)"

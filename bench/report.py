@@ -36,15 +36,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=16)
     parser.add_argument("--chromium", default=shutil.which("chromium") or "/usr/bin/chromium")
     parser.add_argument("--folder", type=Path, help="Keep the files here.")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as own:
-        folder = asked.folder or Path(own)
+        folder = options.folder or Path(own)
         folder.mkdir(parents=True, exist_ok=True)
-        run = write_run(folder, asked.tasks, asked.repeats)
+        run = write_run(folder, options.tasks, options.repeats)
         report = build(run)
         size_mb = report.stat().st_size / 1e6
         print(f"report        {size_mb:.2f} MB (bar {SIZE_BAR_MB} MB): {'ok' if size_mb < SIZE_BAR_MB else 'MISSED'}")
-        paints = [first_paint(report, asked.chromium) for _ in range(3)]
+        paints = [first_paint(report, options.chromium) for _ in range(3)]
         paint_s = statistics.median(found["paint_s"] for found in paints)
         ready_s = statistics.median(found["ready_s"] for found in paints)
         print(f"first paint   {paint_s:.2f} s (bar {PAINT_BAR_S} s): {'ok' if paint_s < PAINT_BAR_S else 'MISSED'}")

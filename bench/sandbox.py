@@ -39,9 +39,9 @@ async def bare() -> float:
 
 
 async def jailed(sandbox: Sandbox) -> float:
-    found = await sandbox.run_python(CODE)
-    assert found.stdout == "1\n", found
-    return found.cpu_seconds
+    result = await sandbox.run_python(CODE)
+    assert result.stdout == "1\n", result
+    return result.cpu_seconds
 
 
 def _own_cpu(whose: int) -> float:

@@ -58,11 +58,11 @@ def serve_once() -> tuple[float, float, int]:
     process = subprocess.Popen(SERVE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
+        data = json.loads(process.stdout.readline())
         ready_s = time.perf_counter() - started
         status = Path(f"/proc/{process.pid}/status").read_text()
         resident = next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))
-        return ready_s, resident, len(told["instances"])
+        return ready_s, resident, len(data["instances"])
     finally:
         process.terminate()
         process.wait()

@@ -62,13 +62,13 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=16)
     parser.add_argument("--folder", type=Path, help="Keep the files here, and use a run that is there already.")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as own:
-        folder = asked.folder or Path(own) / "runs"
+        folder = options.folder or Path(own) / "runs"
         folder.mkdir(parents=True, exist_ok=True)
         output = folder / "large.jsonl"
         if not output.exists():
-            write_large_run(folder, asked.tasks, asked.repeats)
+            write_large_run(folder, options.tasks, options.repeats)
         write_small_runs(folder)
         measure_index(output, Path(own))
         measure_fts(output)

@@ -103,8 +103,8 @@ def measure_in_a_process(given: argparse.Namespace, tasks: int, folder: str) -> 
     command += ["--concurrency", str(given.concurrency), "--workers", str(given.workers if given.servers else 0)]
     command += ["--environment", given.environment]
     command += [f"--{name}" for name in ("stream", "servers") if getattr(given, name)]
-    found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    return found
+    data: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return data
 
 
 def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:

@@ -52,14 +52,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     every = sorted(path.parent.parent.name for path in BUILTIN.glob("resources_servers/*/data/verifier_cases.jsonl"))
-    names = asked.names or every
+    names = options.names or every
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        speeds = [runner.run(speed_of(name, asked.seconds, asked.concurrency)) for name in names]
-        ratio = runner.run(math_ratio(asked.concurrency)) if MATH in names else None
-    if asked.json:
+        speeds = [runner.run(speed_of(name, options.seconds, options.concurrency)) for name in names]
+        ratio = runner.run(math_ratio(options.concurrency)) if MATH in names else None
+    if options.json:
         print(json.dumps({"environments": [asdict(speed) for speed in speeds], MATH: ratio}))
         return
     print(f"{'environment':48} {'verified':>9} {'/s':>9} {'/s/core':>9}")

@@ -153,7 +153,7 @@ class ExecutorConformance(ABC):
         self.finished(submission)
         assert run.merge() == undisturbed(tmp_path, run)
 
-    def test_a_bad_command_is_told_in_its_own_words(self, tmp_path: Path, submitted: list[Submission]) -> None:
+    def test_a_bad_command_is_reported_in_its_own_words(self, tmp_path: Path, submitted: list[Submission]) -> None:
         run = shared_run(tmp_path, tasks=3)
         submission = self.submit(run, submitted, 1, "--no-such-option")
         (view,) = self.finished(submission)
@@ -162,7 +162,7 @@ class ExecutorConformance(ABC):
         assert view.log is not None
         assert "--no-such-option" in Path(view.log).read_text()
 
-    def test_a_refusal_is_told_in_the_words_of_the_scheduler(self, tmp_path: Path) -> None:
+    def test_a_refusal_is_reported_in_the_words_of_the_scheduler(self, tmp_path: Path) -> None:
         run = shared_run(tmp_path, tasks=3)
         refused = self.refused()
         with pytest.raises(UserError, match=refused.words):

@@ -64,5 +64,5 @@ class Desk:
     def status(self) -> dict[str, Any]:
         done = self.gymnast("status", "x.jsonl", "--json")
         assert done.code in {0, 1}, done.err
-        found: dict[str, Any] = done.json()
-        return found
+        data: dict[str, Any] = done.json()
+        return data

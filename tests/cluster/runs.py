@@ -66,9 +66,9 @@ class SharedRun:
 
     def account(self) -> RunStatus:
         """How it stands."""
-        found = read_run_status(self.planned.layout)
-        assert found.requested == self.requested == found.scored + sum(found.failed.values()) + found.unsettled
-        return found
+        status = read_run_status(self.planned.layout)
+        assert status.requested == self.requested == status.scored + sum(status.failed.values()) + status.unsettled
+        return status
 
     def scored(self) -> int:
         """Scored rollouts in the files of its chunks, whoever wrote them; a little late, and cheap."""

@@ -55,13 +55,13 @@ def test_data_then_seeds_then_their_summary(cluster: str, tmp_path: Path, slurm:
     rows = Path(__file__).parents[2] / "src/gymnast/builtin/resources_servers/mcqa/data/example.jsonl"
     fetched = run_cmd(cluster=cluster, command=f"{UNTIL_GO}; cp {rows} rows.jsonl", expname="fetch_rows")
     assert fetched.job is not None
-    found = collect(cluster, num_random_seeds=2, server_replicas=2, run_after=["fetch_rows"])
-    assert [job.seed for job in found.jobs] == [0, 1]
-    waiting = slurm.ask("squeue", "-h", "-j", ",".join(str(job.job) for job in found.jobs), "-o", "%i %E")
+    result = collect(cluster, num_random_seeds=2, server_replicas=2, run_after=["fetch_rows"])
+    assert [job.seed for job in result.jobs] == [0, 1]
+    waiting = slurm.ask("squeue", "-h", "-j", ",".join(str(job.job) for job in result.jobs), "-o", "%i %E")
     assert fetched.job in waiting, "seeds wait for the data"
     more = collect(cluster, num_random_seeds=3, server_replicas=2, run_after=["fetch_rows"])
-    assert [job.job for job in more.jobs[:2]] == [job.job for job in found.jobs], "those that wait are left alone"
-    assert more.jobs[2].job not in {job.job for job in found.jobs}
+    assert [job.job for job in more.jobs[:2]] == [job.job for job in result.jobs], "those that wait are left alone"
+    assert more.jobs[2].job not in {job.job for job in result.jobs}
     elsewhere = collect(cluster, num_random_seeds=1, output_dir="other", run_after=["fetch_rows"])
     assert elsewhere.jobs[0].job not in {job.job for job in more.jobs}
     again = collect(cluster, num_random_seeds=1, output_dir="other", run_after=["fetch_rows"])

@@ -87,12 +87,12 @@ class TestRay(ExecutorConformance):
         return Refused(RayExecutor(missing), "Ray did not start the workers: .*/no/such/folder")
 
 
-def test_an_address_where_no_cluster_is_is_told(tmp_path: Path) -> None:
+def test_an_address_without_a_cluster_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="cannot reach the Ray cluster at"):
         RayExecutor(RayOptions(address="127.0.0.1:1")).submit(shared_run(tmp_path, tasks=1).wanted(1), 1)
 
 
-def test_a_cluster_that_wants_a_token_is_told(tmp_path: Path) -> None:
+def test_a_cluster_that_wants_a_token_is_reported(tmp_path: Path) -> None:
     """Once Ray has made one for a cluster of its own, every `ray start` of that user wants it from all clients."""
     with (
         running_nodes(1, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="4b" * 32) as guarded,

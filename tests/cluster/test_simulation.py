@@ -20,6 +20,6 @@ SCRIPT = Path(__file__).parents[2] / "bench" / "cluster_simulation.py"
 def test_a_rough_cluster(seed: int) -> None:
     options = f"--seeds {seed} {ROUGH}".split()
     done = subprocess.run([sys.executable, str(SCRIPT), "--json", *options], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)  # it has merged: 600 rollouts, none twice, none owed
-    assert found["preemptions"] + found["time_limits"] > 10
-    assert found["losses"]["abandoned_s"] == 0.0, "a living worker lost its chunk"
+    data = json.loads(done.stdout)  # it has merged: 600 rollouts, none twice, none owed
+    assert data["preemptions"] + data["time_limits"] > 10
+    assert data["losses"]["abandoned_s"] == 0.0, "a living worker lost its chunk"

@@ -181,7 +181,7 @@ def test_a_job_that_waits_for_a_failure_is_taken_away(slurm: SlurmCluster, tmp_p
     assert (state, kind) == (JobState.CANCELLED, "job_cancelled")
 
 
-def test_a_requeue_by_somebody_else_is_no_loss(slurm: SlurmCluster, tmp_path: Path) -> None:
+def test_a_requeue_by_another_user_is_not_a_loss(slurm: SlurmCluster, tmp_path: Path) -> None:
     """`scontrol requeue` kills the worker; when the job starts again, it takes what is left."""
     run = shared_run(tmp_path, tasks=60, repeats=1, chunk_rows=10, mean_s=0.3)
     found = executor(requeue=1)
@@ -202,7 +202,7 @@ def test_jobs_that_slurm_never_knew_are_unknown(slurm: SlurmCluster, tmp_path: P
     executor().cancel(gone)
 
 
-def test_a_controller_that_does_not_answer_is_said(slurm: SlurmCluster, tmp_path: Path) -> None:
+def test_a_controller_that_does_not_answer_is_reported(slurm: SlurmCluster, tmp_path: Path) -> None:
     run: SharedRun = shared_run(tmp_path, tasks=1)
     slurm.stop_controller()
     try:

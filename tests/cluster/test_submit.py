@@ -28,9 +28,9 @@ def test_one_command_from_tasks_to_a_profile(desk: Desk, slurm: SlurmCluster) ->
     desk.hold()
     done = desk.submit("--workers", "3", "--chunk-rows", "5", "--json", held_from=1)
     assert done.code == 0, done.err
-    told = done.json()
-    assert (told["rollouts"], told["workers_added"]) == (60, 3)
-    finish = told["submission"]["details"]["finish"]
+    data = done.json()
+    assert (data["rollouts"], data["workers_added"]) == (60, 3)
+    finish = data["submission"]["details"]["finish"]
     assert slurm.ask("squeue", "-h", "-j", finish, "-o", "%T %r").strip() == "PENDING Dependency"
     wait_until(lambda: desk.scored() > 0, "the first")
     during = desk.status()
@@ -38,7 +38,7 @@ def test_one_command_from_tasks_to_a_profile(desk: Desk, slurm: SlurmCluster) ->
     settled = during["scored"] + sum(during["failed"].values())
     assert settled + during["in_flight"] + during["unknown"] + during["owed"] == 60
     jobs = {view["job"]: view["state"] for view in during["jobs"]}
-    assert set(jobs) >= {f"{told['submission']['jobs'][0]}_{worker}" for worker in range(3)}
+    assert set(jobs) >= {f"{data['submission']['jobs'][0]}_{worker}" for worker in range(3)}
     desk.release()
     wait_until((desk.folder / "x_reward_profiling.jsonl").exists, "the profile")
     rows = read_jsonl(desk.run)
@@ -54,10 +54,10 @@ def test_a_dry_run_shows_the_very_scripts_and_writes_nothing(desk: Desk) -> None
     dry = desk.submit(*words, "--dry-run", "--json")
     assert dry.code == 0, dry.err
     assert sorted(desk.folder.rglob("*")) == before
-    told = dry.json()
-    assert sum(chunk["rows"] for chunk in told["chunks"]) == told["rollouts"] == 60
+    data = dry.json()
+    assert sum(chunk["rows"] for chunk in data["chunks"]) == data["rollouts"] == 60
     assert desk.submit(*words).code == 0
-    workers, finish = told["scripts"].items()
+    workers, finish = data["scripts"].items()
     assert Path(workers[0]).read_text() == workers[1]
     assert "--nice=5" in workers[1]
     real = Path(finish[0]).read_text().splitlines()
@@ -111,9 +111,9 @@ def test_logs_show_first_what_failed(desk: Desk, slurm: SlurmCluster) -> None:
     order.write_text(order.read_text().replace('"run_id": "', '"run_id": "another-'))
     changed.touch()
     wait_until(lambda: "failed" in {view["state"] for view in desk.status()["jobs"]}, "refused")
-    told = desk.gymnast("logs", "x.jsonl", "--json").json()
-    assert told[0]["failure"] == "job_refused"
-    assert "belong to different runs" in told[0]["end_of_log"]
+    data = desk.gymnast("logs", "x.jsonl", "--json").json()
+    assert data[0]["failure"] == "job_refused"
+    assert "belong to different runs" in data[0]["end_of_log"]
     shown = desk.gymnast("logs", "x.jsonl", "--follow")
     assert "job_refused" in shown.out
     assert desk.gymnast("logs", "x.jsonl", "--job", "77").code == 2
@@ -252,10 +252,10 @@ def test_a_server_that_does_not_start_ends_the_job_with_its_name(desk: Desk) -> 
 
 def test_the_page_about_slurm_runs_as_written(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "slurm.md").read_text()
-    found = re.findall(r"^```(bash|yaml)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    matches = re.findall(r"^```(bash|yaml)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     (tmp_path / "cluster_configs").mkdir()
-    (tmp_path / "cluster_configs" / "mine.yaml").write_text(next(text for kind, text in found if kind == "yaml"))
-    script = "set -euo pipefail\n" + "\n".join(text for kind, text in found if kind == "bash")
+    (tmp_path / "cluster_configs" / "mine.yaml").write_text(next(text for kind, text in matches if kind == "yaml"))
+    script = "set -euo pipefail\n" + "\n".join(text for kind, text in matches if kind == "bash")
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", script],

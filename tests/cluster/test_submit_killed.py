@@ -88,7 +88,7 @@ def test_a_resume_queues_the_merge_that_never_was(desk: Desk, slurm: SlurmCluste
     wait_until(lambda: slurm.ask(*named, "%F").strip() == "", "the job that merges is cancelled, too")
 
 
-def test_of_jobs_that_are_no_array_those_that_were_queued_are_found(desk: Desk, deadly: Path) -> None:
+def test_of_jobs_that_are_not_an_array_those_that_were_queued_are_found(desk: Desk, deadly: Path) -> None:
     """Heterogeneous jobs are queued one by one; the second is never."""
     name = desk.cluster(worker={"partition": "short", "time": 5}, time=5)
     assert with_server(desk, "--cluster", name, "--workers", "2", "--chunk-rows", "5").code == -9

@@ -34,7 +34,7 @@ def waiting(desk: Desk, pool: ThreadPoolExecutor, *words: str, held_from: int | 
     return found
 
 
-def test_a_run_that_is_cancelled_meanwhile_is_no_success(desk: Desk) -> None:
+def test_a_run_that_is_cancelled_meanwhile_has_not_succeeded(desk: Desk) -> None:
     with ThreadPoolExecutor() as pool:
         desk.hold()
         stays = waiting(desk, pool, "--max-running", "1", held_from=0)
@@ -53,7 +53,7 @@ def test_a_run_that_is_cancelled_meanwhile_is_no_success(desk: Desk) -> None:
     assert f"merge: job {finish_jobs(desk)[0]} cancelled\n" in shown.out
 
 
-def test_a_merge_that_is_cancelled_is_no_success(desk: Desk, slurm: SlurmCluster) -> None:
+def test_a_merge_that_is_cancelled_has_not_succeeded(desk: Desk, slurm: SlurmCluster) -> None:
     with ThreadPoolExecutor() as pool:
         with slurm.starting_nothing():
             stays = waiting(desk, pool)
@@ -116,7 +116,7 @@ def test_status_and_logs_know_the_job_that_merges(desk: Desk, slurm: SlurmCluste
         wait_until(partial(_says, logs, "(60 of 60)"), "said")
 
 
-def test_workers_that_waited_in_vain_are_not_called_cancelled_by_somebody(desk: Desk, slurm: SlurmCluster) -> None:
+def test_workers_that_waited_in_vain_are_not_called_cancelled_by_a_user(desk: Desk, slurm: SlurmCluster) -> None:
     prepared = desk.queue(slurm, "prepare", code=1)
     assert desk.submit("--run-after", "prepare", "--workers", "1").code == 0
     prepared.touch()

@@ -63,8 +63,8 @@ def running(app: str, *arguments: str, cwd: Path, env: dict[str, str] | None = N
         said, url = "", ""
         for line in process.stderr:
             said += line
-            found = re.search(r"serving \S+ at (http://\S+)", line)
-            url = found[1] if found else url
+            match = re.search(r"serving \S+ at (http://\S+)", line)
+            url = match[1] if match else url
             if url and "startup complete" in line:
                 yield Program(url, process)
                 return

@@ -129,7 +129,7 @@ async def test_its_hooks_make_the_metrics_of_a_run(configure: Configure, tmp_pat
     assert entry["key_metrics"] == {"pass@2/accuracy": 20.0}
 
 
-async def test_metrics_that_a_server_cannot_compute_are_said(tmp_path: Path) -> None:
+async def test_metrics_that_a_server_cannot_compute_are_reported(tmp_path: Path) -> None:
     calls = Calls({"bee": BrokenMetrics()})
     paths = RunPaths(tmp_path / "out.jsonl")
     rows = [{"agent_ref": {"name": "bee"}, "_ng_task_index": 0, "reward": reward} for reward in (0.0, 1.0)]
@@ -166,7 +166,7 @@ async def test_a_judge_that_fails_leaves_a_failure_and_no_reward(configure: Conf
     assert not read_jsonl(tmp_path / "out.jsonl")
 
 
-async def test_no_verdict_is_no_reward_whatever_an_agent_makes_of_it(configure: Configure, tmp_path: Path) -> None:
+async def test_no_verdict_is_not_a_reward_whatever_an_agent_makes_of_it(configure: Configure, tmp_path: Path) -> None:
     """Its reply does not declare what the environment says of its judge, so that would be dropped."""
     broken = {"entrypoint": "app.py", "replies": [{"status": 400, "body": "no"}]}
     refs = {
@@ -220,7 +220,7 @@ async def test_in_a_child_process(configure: Configure, tmp_path: Path) -> None:
     assert [record["reward"] for record in records] == [1.0] * 5
 
 
-def test_bad_settings_are_told_before_anything_starts(configure: Configure, tmp_path: Path) -> None:
+def test_bad_settings_are_reported_before_anything_starts(configure: Configure, tmp_path: Path) -> None:
     path = "resources_servers/unit_converter/configs/unit_converter.yaml"
     bad = {"unit_converter": {"resources_servers": {"unit_converter": {"factors": {"feet": -1}}}}}
     from gymnast.runtime.loader import check_settings
@@ -244,7 +244,7 @@ def test_bad_settings_are_told_before_anything_starts(configure: Configure, tmp_
         ),
     ],
 )
-def test_what_an_entry_file_cannot_have_is_said(configure: Configure, tmp_path: Path, text: str, said: str) -> None:
+def test_what_an_entry_file_cannot_have_is_reported(configure: Configure, tmp_path: Path, text: str, said: str) -> None:
     folder = tmp_path / "resources_servers" / "odd"
     folder.mkdir(parents=True)
     (folder / "app.py").write_text(f"{text}\n")

@@ -117,7 +117,7 @@ async def odd(configure: Configure, tmp_path: Path) -> AsyncIterator[Cell]:
         yield cell
 
 
-async def test_a_session_begun_in_memory_goes_on_over_the_port(configure: Configure, http: HttpClient) -> None:
+async def test_a_session_started_in_memory_goes_on_over_the_port(configure: Configure, http: HttpClient) -> None:
     path = "resources_servers/tally_counter/configs/tally_counter.yaml"
     config = configure(config_paths=[path], search_dirs=[CHECKOUT], initial=policy(["x"]))
     async with living(config) as cell:
@@ -252,7 +252,7 @@ async def test_middleware_of_its_own_is_run(configure: Configure, tmp_path: Path
         assert (reply.status, reply.headers["x-marked"]) == (418, "yes")
 
 
-async def test_a_server_that_cannot_be_made_is_said(configure: Configure, tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_made_is_reported(configure: Configure, tmp_path: Path) -> None:
     broken = "    def model_post_init(self, context: Any) -> None:\n        raise OSError('no such model')\n\n"
     written(tmp_path, text=APP.replace("    def setup_webserver", broken + "    def setup_webserver"))
     with pytest.raises(StartError, match="odd could not be created: OSError: no such model"):

@@ -118,7 +118,7 @@ def members(found: Any) -> set[str]:
         ),
     ],
 )
-def test_what_is_outside_is_said(statement: str, said: str) -> None:
+def test_what_is_outside_is_reported(statement: str, said: str) -> None:
     importlib.invalidate_caches()
     with pytest.raises(ImportError, match=said):
         exec(statement)

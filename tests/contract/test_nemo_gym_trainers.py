@@ -172,7 +172,7 @@ async def test_a_whole_run_has_its_files(started: Started, tmp_path: Any) -> Non
     assert len(RolloutCollectionHelper()._preprocess_rows_from_config(config)) == 10
 
 
-async def test_no_head_server_is_said() -> None:
+async def test_no_head_server_is_reported() -> None:
     nobody = BaseServerConfig(host="127.0.0.1", port=find_open_port())
     (task,) = RolloutCollectionHelper().run_examples(rows(count=1), nobody)
     with pytest.raises(NotFoundError, match="no head server answers"):

@@ -130,7 +130,7 @@ def test_what_kind_of_item_an_object_is(item: dict[str, Any], kind: str) -> None
         None,
     ],
 )
-def test_objects_that_are_no_item(item: Any) -> None:
+def test_objects_that_are_not_an_item(item: Any) -> None:
     with pytest.raises(ValidationError):
         NeMoGymResponseCreateParamsNonStreaming.model_validate({"input": [item]})
 

@@ -146,10 +146,10 @@ def served(engine: DriftingEngine) -> Iterator[tuple[RunHelper, BaseServerConfig
 
 
 def row() -> dict[str, Any]:
-    found = orjson.loads(_example())
-    params = found["responses_create_params"]
+    data = orjson.loads(_example())
+    params = data["responses_create_params"]
     params |= {"temperature": 1.0, "top_p": 1.0, "max_output_tokens": 64}
-    return {**found, "agent_ref": {"type": "responses_api_agents", "name": AGENT}, "_rowidx": 0}
+    return {**data, "agent_ref": {"type": "responses_api_agents", "name": AGENT}, "_rowidx": 0}
 
 
 def _example() -> bytes:
@@ -296,6 +296,6 @@ def test_the_names_and_arguments_that_it_uses() -> None:
     assert {"poll", "shutdown"} <= set(dir(RunHelper))
 
 
-def test_servers_that_stopped_are_told() -> None:
+def test_servers_that_stopped_are_reported() -> None:
     with pytest.raises(RuntimeError, match="not running"):
         RunHelper().poll()

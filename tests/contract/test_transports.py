@@ -189,7 +189,7 @@ async def test_a_verified_session_is_closed(native: Subject) -> None:
     assert (await native.call("/add", {"amount": 1}, scope)).status == 400
 
 
-async def test_verify_refuses_what_is_no_response(native: Subject) -> None:
+async def test_verify_refuses_what_is_not_a_response(native: Subject) -> None:
     reply = await native.call("/verify", {**ROW, "response": {"id": "x"}}, await seeded(native))
     assert reply.status == 422
     assert reply.body["detail"][0]["loc"][:2] == ["body", "response"]

@@ -147,8 +147,8 @@ class Manners:
 
 def letter_of(question: str) -> str:
     """The letter that a question asks for."""
-    found = LETTER.search(question)
-    return found[1] if found else "A"
+    match = LETTER.search(question)
+    return match[1] if match else "A"
 
 
 def question_of(body: bytes) -> str:

@@ -50,7 +50,7 @@ def assert_goes_on(collection: Collection, before: list[bytes]) -> None:
 # What fits: nothing; the plan (some 31 KiB) but no manifest; the manifest but no record; some records; all records, but
 # not the manifest that says so.
 @pytest.mark.parametrize(("room_kib", "workers"), [(0, 0), (36, 0), (40, 0), (120, 0), (196, 0), (120, 1)])
-def test_a_full_disk_is_told_and_with_room_made_the_run_goes_on(
+def test_a_full_disk_is_reported_and_with_room_made_the_run_goes_on(
     policy: Policy, disk: Disk, tmp_path: Path, room_kib: int, workers: int
 ) -> None:
     arguments = ("--concurrency", "8", "--workers", str(workers))
@@ -88,7 +88,7 @@ async def written_in_the_background() -> None:
         await asyncio.sleep(COMMIT_INTERVAL_S + 0.2)
 
 
-async def test_a_write_that_failed_in_the_background_is_told_even_if_nothing_more_is_written() -> None:
+async def test_a_write_that_failed_in_the_background_is_reported_even_if_nothing_more_is_written() -> None:
     """Else a run could end as complete with its last records missing."""
     with pytest.raises(UserError, match="No space left on device"):
         await written_in_the_background()

@@ -224,7 +224,7 @@ def test_a_folder_of_several_runs_wants_a_name(lab: Lab) -> None:
     assert "b.jsonl" in err
 
 
-def test_what_is_healthy_is_said(lab: Lab) -> None:
+def test_what_is_healthy_is_reported(lab: Lab) -> None:
     lab.collect(RIGHT)
     code, out, _ = lab.gymnast("doctor", "x.jsonl")
     assert code == 0
@@ -329,8 +329,8 @@ def test_what_slurm_says_of_a_job(
 
 def test_accounting_is_asked_where_the_job_is_forgotten() -> None:
     def run(command: Sequence[str]) -> str | None:
-        said = "7|FAILED|0:9|||00:10|01:00|n0\n7.0|OUT_OF_MEMORY|0:125|3999M|4G|00:10||n0\n"
-        return said if command[0] == "sacct" else None
+        message = "7|FAILED|0:9|||00:10|01:00|n0\n7.0|OUT_OF_MEMORY|0:125|3999M|4G|00:10||n0\n"
+        return message if command[0] == "sacct" else None
 
     job = read_job("7", run)
     assert job is not None
@@ -342,19 +342,19 @@ def test_accounting_is_asked_for_what_is_forgotten_of_an_array() -> None:
     """One element still runs; another failed an hour ago."""
     running = "JobId=9 ArrayJobId=7 ArrayTaskId=2 JobName=x\n   JobState=RUNNING Reason=None ExitCode=0:0\n"
     recorded = "7_1|FAILED|3:0|||00:10|01:00|n0\n7_1.batch|FAILED|3:0|||00:10||n0\n7_2|RUNNING|0:0|||00:10|01:00|n0\n"
-    asked: list[str] = []
+    requests: list[str] = []
 
     def run(command: Sequence[str]) -> str | None:
-        asked.append(command[0])
+        requests.append(command[0])
         return {"scontrol": running, "sacct": recorded}[command[0]]
 
     job = read_job("7", run)
     assert job is not None
     assert (job.id, job.state, job.exit_code, job.source) == ("7_1", "FAILED", "3:0", "sacct")
-    asked.clear()
+    requests.clear()
     job = read_job("7_2", run)
     assert job is not None
-    assert (job.state, asked) == ("RUNNING", ["scontrol"])
+    assert (job.state, requests) == ("RUNNING", ["scontrol"])
 
 
 def test_a_job_id_that_is_none_is_not_passed_on() -> None:

@@ -68,7 +68,7 @@ def test_a_run_that_only_just_began_is_not_blamed(lab: Lab, hanging: Collection)
     assert (code, report["healthy"]) == (0, True), report["findings"]
 
 
-def test_full_load_is_no_fault(lab: Lab) -> None:
+def test_full_load_is_not_a_fault(lab: Lab) -> None:
     with (
         policy_running("--slow-s", "0.1") as policy,
         collecting(lab.folder, TASKS, policy.url, "--concurrency", "2") as collection,
@@ -171,7 +171,7 @@ def test_open_requests_are_nobody_elses_business(lab: Lab) -> None:
             assert b" 401 " in answer.readline()
 
 
-def test_stacks_of_workers_are_told_too(lab: Lab) -> None:
+def test_stacks_of_workers_are_reported_too(lab: Lab) -> None:
     with (
         policy_running("--fault", "hang=1.0") as policy,
         collecting(lab.folder, TASKS, policy.url, "--concurrency", "2", "--workers", "1") as collection,
@@ -224,7 +224,7 @@ def _collecting_from(lab: Lab, url: str, *arguments: str) -> Iterator[subprocess
             process.kill()
 
 
-def test_a_hang_after_the_first_rounds_is_no_full_load(lab: Lab) -> None:
+def test_a_hang_after_the_first_rounds_is_not_full_load(lab: Lab) -> None:
     """The endpoint answers a few requests and then never again, while its metrics stand still."""
     lab.rows(30)
     page = b"vllm:num_requests_running 4.0\nvllm:num_requests_waiting 0.0\nvllm:generation_tokens_total 50.0\n"

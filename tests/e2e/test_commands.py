@@ -125,7 +125,7 @@ def test_failures_are_recorded_explained_and_exit_1(run: Run, tmp_path: Path) ->
     assert len(read_jsonl(tmp_path / "x.jsonl")) == 4
 
 
-def test_rows_that_an_environment_would_refuse_are_said_before_the_first_call(run: Run, tmp_path: Path) -> None:
+def test_rows_that_an_environment_would_refuse_are_reported_before_the_first_call(run: Run, tmp_path: Path) -> None:
     rows = example_rows("mcqa")
     rows[2]["grading_mode"] = "no_such_mode"
     write_jsonl(tmp_path / "in.jsonl", rows)
@@ -373,9 +373,9 @@ def test_config_show_masks_and_explains(run: Run, tmp_path: Path) -> None:
     valid = run("gymnast", "config", "validate", *arguments)
     assert valid.code == 0
     assert "valid: 3 instances" in valid.out
-    told = run("gymnast", "config", "validate", "-e", "mcqa", "--json", "++mcqa.resources_servers.mcqa.x=1")
-    assert told.code == 2
-    assert told.json()["problems"][0]["what"] == "unknown setting 'x' of mcqa"
+    result = run("gymnast", "config", "validate", "-e", "mcqa", "--json", "++mcqa.resources_servers.mcqa.x=1")
+    assert result.code == 2
+    assert result.json()["problems"][0]["what"] == "unknown setting 'x' of mcqa"
 
 
 def test_unknown_settings_are_errors_unless_they_are_allowed(run: Run) -> None:

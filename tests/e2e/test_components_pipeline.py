@@ -39,21 +39,21 @@ def collect(folder: Path, *extra: str, **options: Any) -> Any:
 
 
 def test_seeds_run_one_after_the_other_and_done_ones_are_skipped(tmp_path: Path) -> None:
-    said: list[str] = []
-    found = collect(tmp_path, num_random_seeds=2, on_note=said.append)
-    assert [(job.seed, job.exit_code) for job in found.jobs] == [(0, 0), (1, 0)]
-    outputs = [job.output for job in found.jobs]
+    messages: list[str] = []
+    result = collect(tmp_path, num_random_seeds=2, on_note=messages.append)
+    assert [(job.seed, job.exit_code) for job in result.jobs] == [(0, 0), (1, 0)]
+    outputs = [job.output for job in result.jobs]
     assert [len(read_jsonl(path)) for path in outputs] == [5, 5]
     assert all(RunPaths(path).done.exists() for path in outputs)
     pids = {read_jsonl(path)[0]["response"]["output"][0]["content"][0]["text"] for path in outputs}
     assert len(pids) == 2  # each job had a server of its own
     before = outputs[1].read_bytes()
-    again = collect(tmp_path, random_seeds="0,1", on_note=said.append)
+    again = collect(tmp_path, random_seeds="0,1", on_note=messages.append)
     assert (again.skipped, again.jobs) == ((0, 1), ())
-    anew = collect(tmp_path, random_seeds="1", rerun_done=True, on_note=said.append)
+    anew = collect(tmp_path, random_seeds="1", rerun_done=True, on_note=messages.append)
     assert [job.seed for job in anew.jobs] == [1]
     assert outputs[1].read_bytes() != before
-    assert any("the earlier run was moved to" in line for line in said)
+    assert any("the earlier run was moved to" in line for line in messages)
     shown = run_command(tmp_path, "gymnast", "nemo-gym-rollouts", "--summary-only", "--output-dir", "out")
     assert shown.code == 0, shown.err
     assert "pass@1[avg-of-2]" in shown.out
@@ -62,11 +62,11 @@ def test_seeds_run_one_after_the_other_and_done_ones_are_skipped(tmp_path: Path)
 
 
 def test_a_server_that_does_not_start_is_named_and_nothing_is_collected(tmp_path: Path) -> None:
-    said: list[str] = []
-    found = collect(tmp_path, server_args="--crash", on_note=said.append)
-    assert found.exit_code == 1
-    assert any(line.startswith("nemo-gym-rollouts ended with policy: policy exited with code 1") for line in said)
-    assert not found.jobs[0].output.exists()
+    messages: list[str] = []
+    result = collect(tmp_path, server_args="--crash", on_note=messages.append)
+    assert result.exit_code == 1
+    assert any(line.startswith("nemo-gym-rollouts ended with policy: policy exited with code 1") for line in messages)
+    assert not result.jobs[0].output.exists()
 
 
 def test_a_killed_replica_costs_no_rollout(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_killed_replica_costs_no_rollout(tmp_path: Path) -> None:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    found = collect(
+    result = collect(
         tmp_path,
         "+num_samples_in_parallel=8 ++policy_model.responses_api_models.vllm_model.health_interval_s=0.2",
         input_file=str(source),
@@ -96,8 +96,8 @@ def test_a_killed_replica_costs_no_rollout(tmp_path: Path) -> None:
         server_args="--latency-s 0.4",
     )
     killer.join()
-    records = read_jsonl(found.jobs[0].output)
-    assert found.exit_code == 0
+    records = read_jsonl(result.jobs[0].output)
+    assert result.exit_code == 0
     assert len(records) == 60
     by = {record["response"]["output"][0]["content"][0]["text"].split()[1] for record in records}
     assert len(by - {str(killed[0])}) >= 1

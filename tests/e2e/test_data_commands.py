@@ -68,10 +68,10 @@ def test_what_is_prepared_can_be_collected(run: Run, tmp_path: Path) -> None:
 def test_prepare_tells_programs_what_it_wrote(run: Run, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "t.jsonl", [row()])
     write_config(tmp_path, agent_with(train("t.jsonl", num_repeats=3)))
-    told = run("gymnast", "data", "prepare", "-c", "c.yaml", "--output-dir", "out", "--json").json()
-    assert told["mode"] == "train_preparation"
-    assert told["types"]["train"]["examples"] == 3
-    assert told["types"]["train"]["jsonl_fpath"] == "out/train.jsonl"
+    data = run("gymnast", "data", "prepare", "-c", "c.yaml", "--output-dir", "out", "--json").json()
+    assert data["mode"] == "train_preparation"
+    assert data["types"]["train"]["examples"] == 3
+    assert data["types"]["train"]["jsonl_fpath"] == "out/train.jsonl"
 
 
 def test_bad_rows_end_preparation_with_their_places(run: Run, tmp_path: Path) -> None:
@@ -201,10 +201,10 @@ def test_validate_prints_every_problem_and_counts_them(run: Run, tmp_path: Path)
         "6 problems in 4 rows",
     ):
         assert text in done.err
-    told = run("gymnast", "data", "validate", "-i", "t.jsonl", "--json")
-    assert told.code == 2
-    assert told.json()["rows"] == 4
-    assert {kind: found["count"] for kind, found in told.json()["problems"].items()} == {
+    result = run("gymnast", "data", "validate", "-i", "t.jsonl", "--json")
+    assert result.code == 2
+    assert result.json()["rows"] == 4
+    assert {kind: found["count"] for kind, found in result.json()["problems"].items()} == {
         "empty": 2,
         "schema": 1,
         "duplicate_row": 1,
@@ -227,8 +227,8 @@ def test_validate_takes_all_configured_datasets_and_their_licenses(run: Run, tmp
 
 
 def test_render_and_download_tell_programs_what_they_wrote(run: Run, tmp_path: Path, hub: LocalHub) -> None:
-    told = run("gymnast", "data", "download", "--repo-id", "my-org/questions", "--output-dir", "d", "--json").json()
-    assert [(one["path"], one["rows"]) for one in told["files"]] == [("d/train.jsonl", 3), ("d/validation.jsonl", 1)]
+    data = run("gymnast", "data", "download", "--repo-id", "my-org/questions", "--output-dir", "d", "--json").json()
+    assert [(one["path"], one["rows"]) for one in data["files"]] == [("d/train.jsonl", 3), ("d/validation.jsonl", 1)]
     (tmp_path / "p.yaml").write_text("user: '{question}'\n")
     arguments = ("-i", "d/train.jsonl", "--prompt-config", "p.yaml", "-o", "r.jsonl", "--json")
     assert run("gymnast", "data", "render", *arguments).json() == {"output_jsonl_fpath": "r.jsonl", "rows": 3}

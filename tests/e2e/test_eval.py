@@ -135,7 +135,7 @@ def test_data_comes_from_the_hub_that_the_environment_names(tmp_path: Path) -> N
         assert "private" in refused.err
 
 
-def test_the_commit_of_the_data_is_recorded_and_a_moved_branch_is_said(tmp_path: Path) -> None:
+def test_the_commit_of_the_data_is_recorded_and_a_moved_branch_is_reported(tmp_path: Path) -> None:
     def lines(answer: str) -> bytes:
         return b"".join(json.dumps(row).encode() + b"\n" for row in guess_rows(3, answer))
 

@@ -34,10 +34,10 @@ def test_the_command_exports_explains_and_uploads(tmp_path: Path) -> None:
         options = ("run.jsonl", "-f", "sft", "-o", "out", "--where", "reward > 0", "--push", "org/d", "--json")
         done = gymnast(tmp_path, *options, **env)
         assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        assert found["counts"]["rows"] == 4
-        assert found["counts"]["left_out"] == {"where": 4}
-        assert found["pushed"] == f"{hub.url}/datasets/org/d"
+        data = json.loads(done.stdout)
+        assert data["counts"]["rows"] == 4
+        assert data["counts"]["left_out"] == {"where": 4}
+        assert data["pushed"] == f"{hub.url}/datasets/org/d"
         assert hub.visibility == {"org/d": "private"}
         assert hub.commits == ["train.jsonl", "export.json", "README.md"]
         again = gymnast(tmp_path, *options, **env)

@@ -30,8 +30,8 @@ def test_a_run_is_profiled(run: Run, profiled: Path) -> None:
     assert "majority@8" in done.out
     assert len(read_jsonl(profiled / "x_reward_profiling.jsonl")) == 5
     assert len((profiled / "t.csv").read_text().splitlines()) == 41
-    found = run("gymnast", "profile", "x.jsonl", "--json").json()
-    assert (found["requested"], found["scored"], found["agents"][0]["tasks"]) == (40, 40, 5)
+    data = run("gymnast", "profile", "x.jsonl", "--json").json()
+    assert (data["requested"], data["scored"], data["agents"][0]["tasks"]) == (40, 40, 5)
     same = run("ng_reward_profile", "+materialized_inputs_jsonl_fpath=x_materialized_inputs.jsonl",
                "+rollouts_jsonl_fpath=x.jsonl")  # fmt: skip
     assert same.code == 0, same.err
@@ -68,8 +68,8 @@ def test_two_runs_are_compared_and_a_gate_can_rely_on_it(run: Run, profiled: Pat
     assert run("gymnast", "compare", "a.jsonl", "b.jsonl", "--fail-if-worse").code == 1
     assert run("gymnast", "compare", "b.jsonl", "a.jsonl", "--fail-if-worse").code == 0
     assert run("gymnast", "compare", "b.jsonl", "a.jsonl", "--fail-if-below", "0.0").code == 0
-    found = json.loads(run("gymnast", "compare", "a.jsonl", "b.jsonl", "--json").out)
-    assert (found["verdict"], found["wins"]) == ("worse", 0)
+    data = json.loads(run("gymnast", "compare", "a.jsonl", "b.jsonl", "--json").out)
+    assert (data["verdict"], data["wins"]) == ("worse", 0)
     assert "No task differs" in run("gymnast", "compare", "a.jsonl", "a.jsonl").out
 
 

@@ -79,9 +79,9 @@ def report_of(folder: Path, records: list[dict[str, Any]], limit: int = 500, **o
 def test_headline_and_plots_are_there_offline(browser: Any, tmp_path: Path) -> None:
     lost = [failed(90, 0), failed(91, 0, "verifier_error")]
     tab = Tab(browser, report_of(tmp_path, grid(30, 4), failures=lost, missing=[(92, 0)]))
-    told = tab.text(".headline")
+    text = tab.text(".headline")
     for part in ("0.3333", "95% interval", "tasks\n33", "scored\n120", "failed\n2", "missing\n1", "pass@4"):
-        assert part in told
+        assert part in text
     titles = tab.page.locator("figure h3").all_inner_texts()
     assert titles == [
         "Rewards",
@@ -327,7 +327,7 @@ def test_every_transcript_of_a_run_of_some_hundred_rollouts_is_in_the_file(brows
     tab.close()
 
 
-def test_what_was_left_out_is_said_with_the_command_that_includes_it(browser: Any, tmp_path: Path) -> None:
+def test_what_was_left_out_is_reported_with_the_command_that_includes_it(browser: Any, tmp_path: Path) -> None:
     output = write_run(tmp_path, grid(40, 5), failures=[failed(90, 0)])
     report = write_report(view_runs([output]), tmp_path / "r.html", max_bytes=3000)
     assert 0 < report.transcripts < 201
@@ -414,9 +414,9 @@ def test_the_headline_says_which_model_and_how(browser: Any, tmp_path: Path) -> 
     for row in rows:
         row["response"] |= {"temperature": 0.7, "top_p": 0.9, "created_at": 1_760_000_000.0}
     tab = Tab(browser, report_of(tmp_path, rows))
-    told = tab.text(".setup")
+    text = tab.text(".setup")
     for part in ("mock", "temperature 0.7", "top-p 0.9", "2 per task", "2025-10-09 08:53 UTC"):
-        assert part in told
+        assert part in text
     tab.open(1, 0)
     assert "3 s" in tab.text("#viewer header")
     tab.close()
@@ -453,8 +453,8 @@ def test_tokens_are_text_with_their_sources_and_ids_behind_a_button(browser: Any
     assert summary.inner_text() == "tokens: 1 model call, 3 prompt tokens, 2 sampled and trainable"
     assert "1 317 15" not in tab.text("#viewer")
     summary.click()
-    told = tab.text("#viewer .token-call")
-    assert "template 1 · user 2 · sampled 2, trainable, mean logprob -0.3" in told
+    text = tab.text("#viewer .token-call")
+    assert "template 1 · user 2 · sampled 2, trainable, mean logprob -0.3" in text
     tab.open(0, 1)
     tab.page.click("#viewer .tokens summary")
     assert "so they have no text here" in tab.text("#viewer .tokens")

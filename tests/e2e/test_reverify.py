@@ -157,7 +157,7 @@ def test_nothing_is_overwritten(world: World, tmp_path: Path) -> None:
     assert len(read_jsonl(tmp_path / "y.jsonl")) == 10
 
 
-def test_a_verifier_that_fails_is_no_reward(world: World, tmp_path: Path) -> None:
+def test_a_verifier_that_fails_is_not_a_reward(world: World, tmp_path: Path) -> None:
     assert world.collect().code == 0
     world.set(bar="nonsense")
     done = world.reverify("-o", "y.jsonl")

@@ -175,7 +175,7 @@ def test_a_mutation_that_may_have_been_delivered_is_not_sent_again(run: Run, tmp
 # --- 3: a completed result, a no-result failure, and unresolved work remain distinguishable --------------------------
 
 
-def test_scored_failed_and_owed_are_told_apart(run: Run, tmp_path: Path) -> None:
+def test_scored_failed_and_owed_are_distinguished(run: Run, tmp_path: Path) -> None:
     tasks = Tasks(40, 4)
     with (
         policy_running("--slow-s", "0.2", "--fault", "500=0.3") as endpoint,

@@ -212,7 +212,7 @@ def test_findings_link_to_the_rollouts_that_are_their_evidence(studio: Studio) -
     expect(studio.at(".turn.failure")).to_contain_text("model_timeout")
 
 
-def test_a_run_that_is_not_there_is_said_in_place(studio: Studio) -> None:
+def test_a_run_that_is_not_there_is_reported_in_place(studio: Studio) -> None:
     studio.expected = ("Failed to load resource",)
     studio.go("run", run="nowhere/at all")
     expect(studio.at("h1")).to_have_text("Not found")

@@ -53,8 +53,8 @@ def test_ids_that_an_engine_reports_in_chat_form_become_an_audited_ledger(tmp_pa
     assert done.code == 0, done.err
     assert "prompts sent as ids   0 of 5 calls" in done.out
     assert "Exact: tokens trained on are tokens sampled." in done.out
-    found = json.loads(run_command(tmp_path, "gymnast", "tokens", "audit", "r.jsonl", "--json").out)
-    assert (found["exact"], found["rollouts"], found["drift"]) == (True, 5, 0)
+    data = json.loads(run_command(tmp_path, "gymnast", "tokens", "audit", "r.jsonl", "--json").out)
+    assert (data["exact"], data["rollouts"], data["drift"]) == (True, 5, 0)
     per_rollout = run_command(tmp_path, "gymnast", "tokens", "audit", "r.jsonl", "--per-rollout").out.splitlines()
     assert [json.loads(line)["exact"] for line in per_rollout] == [True] * 5
 

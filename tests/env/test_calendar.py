@@ -77,15 +77,15 @@ def test_times(time: str, loose: int, strict: int | None) -> None:
 )
 async def test_a_reply_cannot_take_for_ever(scoring: Any, text: str) -> None:
     async with started(Calendar, CalendarSettings(scoring=scoring, verify_processes=1)) as subject:
-        found = await subject.verify(row(), text)
-    assert found["reward"] == float(scoring == "nemo_gym" and found["grade_reason"] == "pass")
+        verdict = await subject.verify(row(), text)
+    assert verdict["reward"] == float(scoring == "nemo_gym" and verdict["grade_reason"] == "pass")
 
 
 async def test_a_long_reply_is_graded_like_a_short_one() -> None:
     async with started(Calendar, CalendarSettings(verify_processes=1)) as subject:
         for start, reward in (("10:00", 1.0), ("08:00", 0.0)):
-            found = await subject.verify(row(), "na " * 300_000 + json.dumps([event(0, start)]))
-            assert found["reward"] == reward
+            verdict = await subject.verify(row(), "na " * 300_000 + json.dumps([event(0, start)]))
+            assert verdict["reward"] == reward
 
 
 @pytest.mark.parametrize(

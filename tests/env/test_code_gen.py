@@ -186,9 +186,9 @@ async def test_verdicts_on_programs() -> None:
             f"import threading\n{thread}": [True, True, True],
         }
         for program, result in cases.items():
-            found = await subject.verify(ADDITION, fenced(program))
-            assert found["result"] == result, program
-            assert found["reward"] == float(len(result) == 3), program
+            verdict = await subject.verify(ADDITION, fenced(program))
+            assert verdict["result"] == result, program
+            assert verdict["reward"] == float(len(result) == 3), program
 
 
 @sandboxed
@@ -196,21 +196,21 @@ async def test_the_first_failing_test_is_kept_and_bounded() -> None:
     long = "7" * 5000
     row = row_of(("1\n", "1\n"), (long, long), ("2\n", "3\n"), difficulty="hard")
     async with code_gen() as subject:
-        found = await subject.verify(row, fenced("import sys\nprint(input()[:1])\nprint('why', file=sys.stderr)"))
-    kept = found["metadata"]
+        verdict = await subject.verify(row, fenced("import sys\nprint(input()[:1])\nprint('why', file=sys.stderr)"))
+    kept = verdict["metadata"]
     assert (kept["index"], kept["error_code"], kept["output"], kept["stderr"]) == (1, -2, "7\n", "why\n")
     assert all(len(kept[name]) < 600 for name in ("inputs", "expected"))
-    assert (found["result"], found["difficulty"]) == ([True, -2], "hard")
+    assert (verdict["result"], verdict["difficulty"]) == ([True, -2], "hard")
 
 
 @sandboxed
 async def test_all_tests_are_run_when_asked() -> None:
     row = row_of(("1 2", "0"), ("1 2", "3"), ("x", "3"), ("2 2", "4"))
     async with code_gen(run_all_tests=True, debug=True) as subject:
-        found = await subject.verify(row, fenced(SUM))
-        assert found["result"] == [-2, True, -4, True]
-        assert found["metadata"]["index"] == 0
-        assert "ValueError" in found["metadata"]["tests"][2]["stderr"]
+        verdict = await subject.verify(row, fenced(SUM))
+        assert verdict["result"] == [-2, True, -4, True]
+        assert verdict["metadata"]["index"] == 0
+        assert "ValueError" in verdict["metadata"]["tests"][2]["stderr"]
         assert (await subject.verify(row, fenced("print(")))["result"] == [-1]
 
 
@@ -238,7 +238,7 @@ async def test_functions() -> None:
 
 
 @sandboxed
-async def test_arguments_that_are_no_json_are_the_rows_fault() -> None:
+async def test_arguments_that_are_not_json_are_the_rows_fault() -> None:
     row = row_of(("[1, ", "1"), function="f")
     body = {**row, "response": response(said(fenced("def f(x): return x")))}
     async with code_gen() as subject:
@@ -308,9 +308,9 @@ HACKS = {
 async def test_what_programs_try_instead_of_solving(hack: str, scoring: str) -> None:
     row = row_of(("one\n", "SECRET-1f\n"), ("two\n", "SECRET-2e\n"))
     async with code_gen(unit_test_timeout_secs=1, scoring=scoring) as subject:
-        found = await subject.verify(row, fenced(HACKS[hack]))
-        assert found["reward"] == 0.0
-        assert True not in found["result"]
+        verdict = await subject.verify(row, fenced(HACKS[hack]))
+        assert verdict["reward"] == 0.0
+        assert True not in verdict["result"]
         assert (await subject.verify(ADDITION, fenced(SUM)))["reward"] == 1.0  # nothing is broken afterwards
 
 
@@ -380,8 +380,8 @@ async def test_a_test_that_takes_too_long_fails_whatever_the_program_does(name: 
     scoring, program = TOO_LATE[name]
     row = row_of(*[(f"{n}\n", f"{n}\n") for n in range(4)])
     async with code_gen(unit_test_timeout_secs=1, scoring=scoring) as subject:
-        found = await subject.verify(row, fenced(program))
-        assert (found["reward"], True in found["result"]) == (0.0, False), found
+        verdict = await subject.verify(row, fenced(program))
+        assert (verdict["reward"], True in verdict["result"]) == (0.0, False), verdict
 
 
 FORGED_REPORTS = {
@@ -404,8 +404,8 @@ async def test_forged_reports_are_worth_nothing(function: str | None) -> None:
             forge = f"for fd in range(5, 60):\n    try: os.write(fd, {report!r})\n    except OSError: pass"
             for end in ("os._exit(0)", "pass"):
                 program = f"import os\ndef f(x): return x\n{forge}\n{end}"
-                found = await subject.verify(row, fenced(program))
-                assert found["reward"] == 0.0, (report, end, found)
+                verdict = await subject.verify(row, fenced(program))
+                assert verdict["reward"] == 0.0, (report, end, verdict)
 
 
 @sandboxed
@@ -428,16 +428,16 @@ alone = sorted(p for p in os.listdir('/proc') if p.isdigit()) == sorted(['1', st
 print(sorted(sum(seen, [])) == ['.shm', 'work'] and alone)
 """
     async with code_gen() as subject:
-        found = await subject.verify(row_of(*[("", "True")] * 4), fenced(program))
-        assert found["result"] == [True] * 4, found
+        verdict = await subject.verify(row_of(*[("", "True")] * 4), fenced(program))
+        assert verdict["result"] == [True] * 4, verdict
 
 
 @sandboxed
 async def test_a_program_that_breaks_its_session_gets_a_new_one_for_the_next_test() -> None:
     program = "import os\nn = input()\nif n == '1': os.kill(os.getppid(), 9)\nprint(n)"
     async with code_gen(run_all_tests=True) as subject:
-        found = await subject.verify(row_of(*[(f"{n}\n", f"{n}\n") for n in range(3)]), fenced(program))
-        assert found["result"] == [True, -4, True]
+        verdict = await subject.verify(row_of(*[(f"{n}\n", f"{n}\n") for n in range(3)]), fenced(program))
+        assert verdict["result"] == [True, -4, True]
 
 
 @sandboxed
@@ -461,8 +461,8 @@ with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
     async with code_gen(sandbox={"pool_size": 1}) as subject:
         for _ in range(3):
             assert (await subject.verify(row, fenced("print('REMEMBERED-' + str(87 * 2))")))["reward"] == 1.0
-            found = await subject.verify(row, fenced(thief))
-            assert found["reward"] == 0.0, found
+            verdict = await subject.verify(row, fenced(thief))
+            assert verdict["reward"] == 0.0, verdict
 
 
 @sandboxed
@@ -494,12 +494,12 @@ async def test_a_sandbox_that_fails_is_a_failure_and_no_reward(scoring: str) -> 
 @sandboxed
 async def test_leaked_reasoning_costs_what_the_settings_say() -> None:
     async with code_gen(reasoning_format_penalty=0.25) as subject:
-        found = await subject.verify(ADDITION, "<think>hm</think>" + fenced(SUM))
-        assert (found["reward"], found["reasoning_format_violation_rate"]) == (0.75, 1.0)
+        verdict = await subject.verify(ADDITION, "<think>hm</think>" + fenced(SUM))
+        assert (verdict["reward"], verdict["reasoning_format_violation_rate"]) == (0.75, 1.0)
         assert (await subject.verify(ADDITION, thought("<think>"), fenced(SUM)))["reward"] == 1.0
     async with code_gen(reasoning_format_penalty=-1.0, scoring="nemo_gym") as subject:
-        found = await subject.verify(ADDITION, "<think>hm</think>" + fenced(SUM))
-        assert (found["reward"], found["reasoning_format_violation_rate"]) == (-1.0, 1.0)
+        verdict = await subject.verify(ADDITION, "<think>hm</think>" + fenced(SUM))
+        assert (verdict["reward"], verdict["reasoning_format_violation_rate"]) == (-1.0, 1.0)
     with pytest.raises(ValueError, match="must not be negative"):
         CodeGenSettings(scoring="strict", reasoning_format_penalty=-1.0)
 
@@ -539,15 +539,15 @@ async def test_nemo_gym_scores_a_slow_program_as_one_process() -> None:
     row = row_of(*[(str(n), str(n * (n + 1) // 2)) for n in range(6)], function="f")
     program = "import time\nseen = []\ndef f(x):\n    time.sleep(0.1)\n    seen.append(x)\n    return sum(seen)"
     async with code_gen(scoring="nemo_gym") as subject:
-        found = await subject.verify(row, fenced(program))
-    assert (found["reward"], found["result"]) == (1.0, [True] * 6)
+        verdict = await subject.verify(row, fenced(program))
+    assert (verdict["reward"], verdict["result"]) == (1.0, [True] * 6)
 
 
 @sandboxed
 async def test_a_program_inside_reasoning_does_not_count() -> None:
     async with code_gen() as subject:
-        found = await subject.verify(ADDITION, thought(fenced(SUM)), "I give up.")
-        assert (found["reward"], found["extracted_model_code"], found["result"]) == (0.0, None, None)
+        verdict = await subject.verify(ADDITION, thought(fenced(SUM)), "I give up.")
+        assert (verdict["reward"], verdict["extracted_model_code"], verdict["result"]) == (0.0, None, None)
 
 
 @sandboxed
@@ -555,8 +555,8 @@ async def test_many_tests_and_large_ones() -> None:
     row = row_of(*[(f"{n}\n" * 20_000, f"{20_000 * n}\n" * 2) for n in range(30)])
     program = "import sys\ns = sum(map(int, sys.stdin))\nprint(s)\nprint(s)"
     async with code_gen(unit_test_timeout_secs=10) as subject:
-        found = await subject.verify(row, fenced(program))
-        assert found["result"] == [True] * 30
+        verdict = await subject.verify(row, fenced(program))
+        assert verdict["result"] == [True] * 30
         echo = row_of(*[("x" * 3_000_000, "x" * 3_000_000)] * 2)
         assert (await subject.verify(echo, fenced("print(input())")))["reward"] == 1.0
 

@@ -204,7 +204,7 @@ async def test_what_the_folder_holds_is_checked(
     assert any(said_of_it in problem.what for problem in found), str(report)
 
 
-def test_a_line_that_is_no_json_is_a_problem() -> None:
+def test_a_line_that_is_not_json_is_a_problem() -> None:
     cases, problems = parse_cases([b"{", b""], "cases.jsonl")
     assert not cases
     assert "not a verifier case" in problems[0].what
@@ -261,10 +261,10 @@ async def verify(body: Verified, request: Request):
 
 def test_the_command_says_what_it_found(run: Callable[..., Outcome], environment: Callable[..., Path]) -> None:
     environment(("== [attempt.task.word]", "== ['other']"))
-    told = run("gymnast", "check", "env", "take", "--concurrency", "8")
-    assert told.code == 1
-    assert "expected reward 1, got reward 0" in told.out
-    assert "next:" in told.out
+    result = run("gymnast", "check", "env", "take", "--concurrency", "8")
+    assert result.code == 1
+    assert "expected reward 1, got reward 0" in result.out
+    assert "next:" in result.out
     as_data = run("gymnast", "check", "env", "take", "--concurrency", "8", "--json")
     assert as_data.code == 1
     assert not as_data.json()["ok"]

@@ -39,9 +39,9 @@ def settings(**more: Any) -> EquivalenceSettings:
 
 def shown(question: str) -> tuple[str, str]:
     """The answers that a judge was shown."""
-    found = BOTH.search(question)
-    assert found is not None
-    return unquoted(found[1]), unquoted(found[2])
+    match = BOTH.search(question)
+    assert match is not None
+    return unquoted(match[1]), unquoted(match[2])
 
 
 def unquoted(text: str) -> str:
@@ -89,12 +89,12 @@ def test_what_a_pattern_finds(pattern: str, text: str, found: str | None) -> Non
 async def test_the_judge_sees_the_answer(text: str, row: Any, options: Any, seen: list[Any]) -> None:
     answer = ScriptedJudge(OTHER)
     async with judged(EquivalenceJudge, settings(**options), answer) as subject:
-        found = await subject.verify({**ROW, **row}, text)
+        verdict = await subject.verify({**ROW, **row}, text)
     answers = [shown(question) for question in answer.questions]
     assert len(answers) == len(seen)
     assert all(one == "air pressure" for one, _ in answers)
     assert all(wanted in (..., other) for (_, other), wanted in zip(answers, seen, strict=True))
-    assert (found["reward"], found["expected_answer"]) == (0.0, "air pressure")
+    assert (verdict["reward"], verdict["expected_answer"]) == (0.0, "air pressure")
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ async def test_the_judge_sees_the_question(row: Any, options: Any, question: str
 async def test_what_verdicts_are_worth(replies: Any, row: Any, options: Any, reward: float, labels: str) -> None:
     answer = ScriptedJudge(*replies)
     async with judged(EquivalenceJudge, settings(**options), answer) as subject:
-        found = await subject.verify({**ROW, **row}, "Answer: air pressure")
-    assert found["reward"] == reward
-    assert texts_of(found["judge_evaluations"]) == [{"=": "[[A=B]]", "!": "[[A!=B]]"}[label] for label in labels]
+        verdict = await subject.verify({**ROW, **row}, "Answer: air pressure")
+    assert verdict["reward"] == reward
+    assert texts_of(verdict["judge_evaluations"]) == [{"=": "[[A=B]]", "!": "[[A!=B]]"}[label] for label in labels]
     if options.get("check_twice_swap") and labels[0] == "=":
         assert shown(answer.questions[0]) == shown(answer.questions[1])[::-1]
 
@@ -161,8 +161,8 @@ async def test_who_says_nothing_is_not_judged() -> None:
     answer = ScriptedJudge(SAME)
     async with judged(EquivalenceJudge, settings(), answer) as subject:
         for output in ([], [""], [" \n"], [thought("air pressure")]):
-            found = await subject.verify(ROW, *output)
-            assert (found["reward"], found["judge_evaluations"]) == (0.0, [])
+            verdict = await subject.verify(ROW, *output)
+            assert (verdict["reward"], verdict["judge_evaluations"]) == (0.0, [])
     assert answer.asked == []
 
 
@@ -199,7 +199,7 @@ def test_wrong_settings_and_prompts_are_refused(tmp_path: Path) -> None:
         EquivalenceSettings.model_validate({})
 
 
-async def test_a_missing_prompt_is_said_at_the_start() -> None:
+async def test_a_missing_prompt_is_reported_at_the_start() -> None:
     with pytest.raises(UserError, match="does not exist"):
         async with started(EquivalenceJudge, settings(judge_prompt_template_fpath="nowhere.txt")):
             pass
@@ -222,14 +222,14 @@ async def test_rows_that_cannot_be_compared_are_refused() -> None:
         ({"hang": True}, "judge_timeout: "),
     ],
 )
-async def test_a_judge_that_fails_is_no_wrong_answer(reply: Any, error: str) -> None:
+async def test_a_judge_that_fails_is_not_a_wrong_answer(reply: Any, error: str) -> None:
     progress = AttemptProgress()
     deadline_s = 0.2 if error == "judge_timeout: " else 60  # on a busy machine other failures take longer
     async with judged(EquivalenceJudge, settings(judge_deadline_s=deadline_s), ScriptedJudge(reply)) as subject:
-        found = await verify_in_rollout(subject, ROW, "air pressure", progress)
-    assert found["_ng_failure_class"] == "judge_failed"
-    assert found["_ng_failure_judge_error"].startswith(error)
-    assert found["expected_answer"] == "air pressure"
+        verdict = await verify_in_rollout(subject, ROW, "air pressure", progress)
+    assert verdict["_ng_failure_class"] == "judge_failed"
+    assert verdict["_ng_failure_judge_error"].startswith(error)
+    assert verdict["expected_answer"] == "air pressure"
     usage = progress.ensure_usage_counter().usage()
     assert usage.judge is not None
     assert usage.judge.calls == 1

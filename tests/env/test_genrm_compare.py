@@ -82,11 +82,11 @@ def pairs_of(judge: ScriptedJudge) -> list[tuple[str, str]]:
 async def test_which_pairs_are_compared(options: Any, pairs: Any) -> None:
     judge = ScriptedJudge(TIE)
     async with judged(GenRMCompare, settings(**options), judge) as subject:
-        found = await verify_all(subject, body(0, "a"), body(1, "b"), body(2, "c"))
+        verdicts = await verify_all(subject, body(0, "a"), body(1, "b"), body(2, "c"))
     assert pairs_of(judge) == pairs
-    assert [verdict["reward"] for verdict in found] == [3.0] * 3
-    assert [verdict["cohort_index"] for verdict in found] == [0, 1, 2]
-    assert {len(verdict["comparison_results"]) for verdict in found} == {2 * len(pairs) // 3}
+    assert [verdict["reward"] for verdict in verdicts] == [3.0] * 3
+    assert [verdict["cohort_index"] for verdict in verdicts] == [0, 1, 2]
+    assert {len(verdict["comparison_results"]) for verdict in verdicts} == {2 * len(pairs) // 3}
 
 
 async def test_what_the_judge_is_sent() -> None:
@@ -125,14 +125,14 @@ async def test_tasks_and_principles_are_kept_apart() -> None:
         rows: list[dict[str, Any]] = [{"_ng_task_index": 1}, {"_ng_task_index": 2}, {"_ng_task_index": None}]
         rows += [{"_ng_task_index": None, "prompt_id": "p"}, {"_ng_task_index": 1, "principle": "x"}]
         bodies = [body(at, "ab"[at], **row) for at in range(2) for row in rows]
-        found = await verify_all(subject, *bodies)
-    assert [verdict["cohort_size"] for verdict in found] == [2] * 10
+        verdicts = await verify_all(subject, *bodies)
+    assert [verdict["cohort_size"] for verdict in verdicts] == [2] * 10
 
 
 async def test_more_rollouts_than_expected_are_a_second_cohort() -> None:
     async with judged(GenRMCompare, settings(num_rollouts_per_prompt=2), longer_wins) as subject:
-        found = await verify_all(subject, *(body(at, "x" * (at + 1)) for at in range(4)))
-    assert [verdict["reward"] for verdict in found] == [1.0, 2.0, 3.0, 4.0]
+        verdicts = await verify_all(subject, *(body(at, "x" * (at + 1)) for at in range(4)))
+    assert [verdict["reward"] for verdict in verdicts] == [1.0, 2.0, 3.0, 4.0]
 
 
 async def test_fixed_responses_take_part() -> None:
@@ -171,8 +171,8 @@ async def test_the_last_to_come_does_not_end_comparisons_of_others() -> None:
         await eventually(lambda: len(answered) == 2)
         assert not any(task.done() for task in tasks)
         release.set()
-        found = await asyncio.gather(*tasks)
-    assert [verdict["reward"] for verdict in found] == [1.0, 2.0, 3.0]
+        results = await asyncio.gather(*tasks)
+    assert [verdict["reward"] for verdict in results] == [1.0, 2.0, 3.0]
 
 
 # --- cohorts that miss members ---------------------------------------------------------------------------------------
@@ -180,20 +180,20 @@ async def test_the_last_to_come_does_not_end_comparisons_of_others() -> None:
 
 async def test_a_cohort_that_stays_incomplete_fails_and_says_why() -> None:
     async with judged(GenRMCompare, settings(cohort_timeout_s=0.05), longer_wins) as subject:
-        found = await verify_all(subject, body(0, "a"), body(1, "b"))
-        for verdict in found:
+        verdicts = await verify_all(subject, body(0, "a"), body(1, "b"))
+        for verdict in verdicts:
             assert verdict["_ng_failure_class"] == "judge_failed"
             error = verdict["_ng_failure_judge_error"]
             assert error.startswith("cohort_incomplete: 2 of 3 rollouts of this prompt came within 0.05 s; collect num")
-        found = await verify_all(subject, body(0, "a"), body(1, "b"), body(2, "c"))
-        assert [verdict["reward"] for verdict in found] == [1.0] * 3
+        verdicts = await verify_all(subject, body(0, "a"), body(1, "b"), body(2, "c"))
+        assert [verdict["reward"] for verdict in verdicts] == [1.0] * 3
 
 
 async def test_those_who_came_may_be_compared() -> None:
     own = {"cohort_timeout_s": 0.05, "incomplete_cohorts": "compare", "num_rollouts_per_prompt": 5}
     async with judged(GenRMCompare, settings(**own), longer_wins) as subject:
-        found = await verify_all(subject, *(body(at, "x" * (at + 1)) for at in range(3)))
-        assert [(verdict["reward"], verdict["cohort_size"]) for verdict in found] == [(1.0, 3), (2.0, 3), (3.0, 3)]
+        verdicts = await verify_all(subject, *(body(at, "x" * (at + 1)) for at in range(3)))
+        assert [(verdict["reward"], verdict["cohort_size"]) for verdict in verdicts] == [(1.0, 3), (2.0, 3), (3.0, 3)]
         alone = (await verify_all(subject, body(0, "a")))[0]
         assert alone["_ng_failure_judge_error"].startswith("cohort_incomplete: 1 of 5")
 
@@ -215,25 +215,25 @@ async def test_a_cancelled_rollout_makes_room_for_its_retry() -> None:
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
-        found = await asyncio.gather(first, *start(subject, body(2, "ccc"), body(1, "bb")))
-    assert [verdict["reward"] for verdict in found] == [1.0, 3.0, 2.0]
-    assert [verdict["cohort_index"] for verdict in found] == [0, 1, 2]
+        results = await asyncio.gather(first, *start(subject, body(2, "ccc"), body(1, "bb")))
+    assert [verdict["reward"] for verdict in results] == [1.0, 3.0, 2.0]
+    assert [verdict["cohort_index"] for verdict in results] == [0, 1, 2]
 
 
 async def test_a_newer_attempt_takes_the_place_of_the_older() -> None:
     async with judged(GenRMCompare, settings(), longer_wins) as subject:
         older, first = start(subject, body(1, "old and long"), body(0, "a"))
-        found = await asyncio.gather(first, *start(subject, body(1, "bb"), body(2, "ccc")))
+        results = await asyncio.gather(first, *start(subject, body(1, "bb"), body(2, "ccc")))
         assert (await older)["_ng_failure_judge_error"].startswith("cohort_replaced: ")
-    assert [verdict["reward"] for verdict in found] == [1.0, 2.0, 3.0]
+    assert [verdict["reward"] for verdict in results] == [1.0, 2.0, 3.0]
 
 
 async def test_stopping_ends_all_waits() -> None:
     async with judged(GenRMCompare, settings(), longer_wins) as subject:
         tasks = start(subject, body(0, "a"), body(1, "b"))
         await asyncio.sleep(0.01)
-    found = await asyncio.gather(*tasks)
-    assert [verdict["_ng_failure_class"] for verdict in found] == ["judge_failed"] * 2
+    results = await asyncio.gather(*tasks)
+    assert [verdict["_ng_failure_class"] for verdict in results] == ["judge_failed"] * 2
 
 
 # --- the judge -------------------------------------------------------------------------------------------------------
@@ -244,11 +244,11 @@ async def test_stopping_ends_all_waits() -> None:
     ("reply", "error"),
     [({"status": 503}, "model_overloaded: "), ({"status": 401}, "model_auth: "), ({"hang": True}, "model_timeout: ")],
 )
-async def test_a_judge_that_fails_fails_the_cohort_and_is_no_tie(reply: Any, error: str, scoring: str) -> None:
+async def test_a_judge_that_fails_fails_the_cohort_and_is_not_a_tie(reply: Any, error: str, scoring: str) -> None:
     own = {"scoring": scoring, "genrm_timeout_s": 0.1}
     async with judged(GenRMCompare, settings(**own), ScriptedJudge(TIE, TIE, reply)) as subject:
-        found = await verify_all(subject, body(0, "a"), body(1, "b"), body(2, "c"))
-    for verdict in found:
+        verdicts = await verify_all(subject, body(0, "a"), body(1, "b"), body(2, "c"))
+    for verdict in verdicts:
         assert verdict["_ng_failure_class"] == "judge_failed"
         assert verdict["_ng_failure_judge_error"].startswith(error)
 
@@ -257,13 +257,13 @@ async def test_a_judge_without_scores_is_asked_again_and_then_a_default_or_a_fai
     own = {"num_rollouts_per_prompt": 2, "genrm_parse_retries": 1, "default_score": 2.0}
     for replies, reward, defaults in ((["?", TIE], 3.0, 0), (["?"], 2.0, 2)):
         async with judged(GenRMCompare, settings(**own), ScriptedJudge(*replies)) as subject:
-            found = await verify_all(subject, body(0, "a"), body(1, "b"))
-        assert [(verdict["reward"], verdict["num_default_comparisons"]) for verdict in found] == [
+            verdicts = await verify_all(subject, body(0, "a"), body(1, "b"))
+        assert [(verdict["reward"], verdict["num_default_comparisons"]) for verdict in verdicts] == [
             (reward, defaults)
         ] * 2
     async with judged(GenRMCompare, settings(scoring="strict", **own), ScriptedJudge("?")) as subject:
-        found = await verify_all(subject, body(0, "a"), body(1, "b"))
-    assert [verdict["_ng_failure_judge_error"][:20] for verdict in found] == ["judge_unparseable: n"] * 2
+        verdicts = await verify_all(subject, body(0, "a"), body(1, "b"))
+    assert [verdict["_ng_failure_judge_error"][:20] for verdict in verdicts] == ["judge_unparseable: n"] * 2
 
 
 def test_only_nemo_gyms_rules_pass_over_a_judges_message_without_a_type() -> None:

@@ -42,7 +42,7 @@ async def test_recorded_results_are_replayed_in_any_case_and_spacing() -> None:
         assert "Ferrin: 5.7 km" in page.body["page_content"]
 
 
-async def test_a_request_that_is_not_recorded_is_told_and_counted() -> None:
+async def test_a_request_that_is_not_recorded_is_reported_and_counted() -> None:
     async with started(GoogleSearch, GoogleSearchSettings()) as subject:
         search = await subject.calls.call("env", "/search", {"query": "weather in Oslo"})
         page = await subject.calls.call("env", "/browse", {"url": "https://example.org/none"})
@@ -161,7 +161,7 @@ async def test_a_live_search_is_what_google_says(api: ThreadingHTTPServer) -> No
     assert api.queries == [{"key": [KEY], "cx": ["engine"], "q": ["blue whales"]}]  # type: ignore[attr-defined]
 
 
-async def test_a_failed_search_is_told_without_the_key(api: ThreadingHTTPServer) -> None:
+async def test_a_failed_search_is_reported_without_the_key(api: ThreadingHTTPServer) -> None:
     async with started(GoogleSearch, settings_for(api)) as subject:
         for query in ("busy", "garbled"):
             told = await search(subject, query)

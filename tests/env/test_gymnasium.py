@@ -61,7 +61,7 @@ def test_names_synonyms_and_numbers(said_of_it: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("said_of_it", ["2", "-1", "double", "hít", "٣"])
-def test_what_is_no_action_is_told(said_of_it: str) -> None:
+def test_what_is_not_an_action_is_reported(said_of_it: str) -> None:
     words = game_text_for("Blackjack-v1")
     with pytest.raises(NoAction, match="stick, hit"):
         choose(said_of_it, words.actions, words.synonyms)

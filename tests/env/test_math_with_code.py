@@ -201,8 +201,8 @@ async def test_many_rollouts_compute_at_once() -> None:
     async with math_with_code() as subject:
         rollouts = [await Rollout(subject).open() for _ in range(12)]
         await asyncio.gather(*(rollout.execute(f"x = {n}") for n, rollout in enumerate(rollouts)))
-        found = await asyncio.gather(*(rollout.execute("x") for rollout in rollouts))
-        assert [reply["result"] for reply in found] == [str(n) for n in range(12)]
+        results = await asyncio.gather(*(rollout.execute("x") for rollout in rollouts))
+        assert [reply["result"] for reply in results] == [str(n) for n in range(12)]
 
 
 class BrokenSandbox:

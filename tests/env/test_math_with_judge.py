@@ -91,16 +91,16 @@ async def with_judge(subject: Subject, answer: Any, **more: Any) -> AsyncIterato
     ],
 )
 async def test_answers(subject: Subject, expected: str, text: str, reward: float) -> None:
-    found = await subject.verify({**ROW, "expected_answer": expected}, text)
-    assert (found["reward"], found["library_reward"]) == (reward, reward), found["extracted_answer"]
-    assert found["judge_evaluations"] is None
+    verdict = await subject.verify({**ROW, "expected_answer": expected}, text)
+    assert (verdict["reward"], verdict["library_reward"]) == (reward, reward), verdict["extracted_answer"]
+    assert verdict["judge_evaluations"] is None
 
 
 @one_loop
 async def test_the_reply_says_what_was_found(subject: Subject) -> None:
-    found = await subject.verify(ROW, thought(r"\boxed{84}"), r"It is \boxed{85}")
+    verdict = await subject.verify(ROW, thought(r"\boxed{84}"), r"It is \boxed{85}")
     shown = ("reward", "expected_answer", "extracted_answer", "library_reward", "judge_evaluations")
-    assert {name: found[name] for name in shown} == {
+    assert {name: verdict[name] for name in shown} == {
         "reward": 0.0,
         "expected_answer": "84",
         "extracted_answer": "85",
@@ -179,8 +179,8 @@ async def test_an_expression_without_end_is_a_failure_and_holds_up_no_other(scor
     ],
 )
 async def test_a_percentage_is_a_number(subject: Subject, expected: str, text: str, extracted: str) -> None:
-    found = await subject.verify({**ROW, "expected_answer": expected}, text)
-    assert (found["reward"], found["extracted_answer"]) == (1.0, extracted)
+    verdict = await subject.verify({**ROW, "expected_answer": expected}, text)
+    assert (verdict["reward"], verdict["extracted_answer"]) == (1.0, extracted)
 
 
 @one_loop
@@ -190,8 +190,8 @@ async def test_an_expression_without_end_is_left_to_the_judge(subject: Subject) 
         settings(should_use_judge=True, library_verifier_timeout_seconds=0.5, library_verifier_max_concurrency=1),
         ScriptedJudge(OTHER),
     ) as judging:
-        found = await judging.verify(ROW, r"\boxed{9^{9^{9^9}}}")
-        assert (found["reward"], found["library_reward"], found["extracted_answer"]) == (0.0, 0.0, None)
+        verdict = await judging.verify(ROW, r"\boxed{9^{9^{9^9}}}")
+        assert (verdict["reward"], verdict["library_reward"], verdict["extracted_answer"]) == (0.0, 0.0, None)
 
 
 @one_loop
@@ -201,9 +201,9 @@ async def test_the_judge_is_asked_only_where_the_library_says_no(subject: Subjec
         right = await judging.verify(ROW, r"\boxed{84}")
         assert (right["reward"], right["judge_evaluations"], answer.asked) == (1.0, None, [])
         progress = AttemptProgress()
-        found = await verify_in_rollout(judging, ROW, "eighty-four, that is [[A=B]]", progress)
-        assert (found["reward"], found["library_reward"]) == (1.0, 0.0)
-        assert texts_of(found["judge_evaluations"]) == ["[[A=B]]", "[[A=B]]"]
+        verdict = await verify_in_rollout(judging, ROW, "eighty-four, that is [[A=B]]", progress)
+        assert (verdict["reward"], verdict["library_reward"]) == (1.0, 0.0)
+        assert texts_of(verdict["judge_evaluations"]) == ["[[A=B]]", "[[A=B]]"]
         first, second = answer.questions
         assert first.index(">\n84\n<") < first.index("eighty-four")
         assert second.index(">\n84\n<") > second.index("eighty-four")
@@ -228,9 +228,9 @@ async def test_a_long_answer_is_shown_whole_as_in_nemo_gym(subject: Subject) -> 
 )
 async def test_both_orders_must_agree(subject: Subject, replies: list[Any], labels: list[str]) -> None:
     async with with_judge(subject, ScriptedJudge(*replies)) as judging:
-        found = await judging.verify(ROW, "eighty-four")
-        assert found["reward"] == 0.0
-        assert texts_of(found["judge_evaluations"]) == labels
+        verdict = await judging.verify(ROW, "eighty-four")
+        assert verdict["reward"] == 0.0
+        assert texts_of(verdict["judge_evaluations"]) == labels
 
 
 @one_loop
@@ -242,13 +242,13 @@ async def test_both_orders_must_agree(subject: Subject, replies: list[Any], labe
         ({"hang": True}, "judge_timeout: judge gave no verdict within 0.2 s"),
     ],
 )
-async def test_a_judge_that_fails_is_no_wrong_answer(subject: Subject, reply: Any, error: str) -> None:
+async def test_a_judge_that_fails_is_not_a_wrong_answer(subject: Subject, reply: Any, error: str) -> None:
     deadline_s = 0.2 if "judge_timeout" in error else 60  # on a busy machine other failures take longer
     async with with_judge(subject, ScriptedJudge(reply), judge_deadline_s=deadline_s) as judging:
-        found = await judging.verify({**ROW, "mine": 1}, "eighty-four")
-    assert found["_ng_failure_class"] == "judge_failed"
-    assert found["_ng_failure_judge_error"].startswith(error)
-    assert (found["reward"], found["mine"], found["question"]) == (0.0, 1, "What is it?")
+        verdict = await judging.verify({**ROW, "mine": 1}, "eighty-four")
+    assert verdict["_ng_failure_class"] == "judge_failed"
+    assert verdict["_ng_failure_judge_error"].startswith(error)
+    assert (verdict["reward"], verdict["mine"], verdict["question"]) == (0.0, 1, "What is it?")
 
 
 REPLIES = [r"\boxed{401}", "no idea", {"reasoning": r"\boxed{540}", "text": r"\boxed{541}"}, r"$\boxed{9}$", "84"]

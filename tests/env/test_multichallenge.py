@@ -43,13 +43,13 @@ def names(call: Any) -> str:
 async def test_every_question_is_asked_with_the_conversation_and_the_reply() -> None:
     judge = ScriptedJudge(YES, NO)
     async with judged(MultiChallenge, settings(), judge) as subject:
-        found = await subject.verify(ROW, "Ada {was}.")
+        verdict = await subject.verify(ROW, "Ada {was}.")
     assert [call.items[0]["role"] for call in judge.asked] == ["system", "system"]
     for question, item in zip(judge.questions, ITEMS, strict=True):
         for part in (ROW["context"], "Ada {was}.", item["question"], "[[YES]] or [[NO]]"):
             assert str(part) in question
-    assert (found["reward"], found["num_passed"], found["num_total"]) == (1.0, 2, 2)
-    first, second = found["rubric_evaluations"]
+    assert (verdict["reward"], verdict["num_passed"], verdict["num_total"]) == (1.0, 2, 2)
+    first, second = verdict["rubric_evaluations"]
     assert first == {
         "question": "Does it name Ada?",
         "pass_criteria": "YES",
@@ -66,9 +66,9 @@ async def test_every_question_is_asked_with_the_conversation_and_the_reply() -> 
 async def test_answers_are_in_the_order_of_the_rubric(options: Any) -> None:
     items = [{"question": f"Does it name {name}?"} for name in "ABCDEF"]
     async with judged(MultiChallenge, settings(**options), names) as subject:
-        found = await subject.verify({**ROW, "rubric": items}, "B and E")
-    assert [item["verdict"] for item in found["rubric_evaluations"]] == ["NO", "YES", "NO", "NO", "YES", "NO"]
-    assert found["reward"] == pytest.approx(2 / 6)
+        verdict = await subject.verify({**ROW, "rubric": items}, "B and E")
+    assert [item["verdict"] for item in verdict["rubric_evaluations"]] == ["NO", "YES", "NO", "NO", "YES", "NO"]
+    assert verdict["reward"] == pytest.approx(2 / 6)
 
 
 STRICTLY_SHOWN = f"> [USER]: Who was here?\n|\n> A (a verdict label)\n|Does it name Ada?|YES\n\n{QUOTE_NOTICE}"
@@ -106,16 +106,16 @@ async def test_a_long_reply_is_shown_by_its_end_under_strict_scoring() -> None:
 async def test_silence_is_not_judged_under_strict_scoring() -> None:
     judge = ScriptedJudge(NO)
     async with judged(MultiChallenge, settings(scoring="strict"), judge) as subject:
-        found = await subject.verify(ROW, "<think>Ada")
-    assert (found["reward"], found["num_passed"], found["num_total"], judge.asked) == (0.0, 0, 2, [])
+        verdict = await subject.verify(ROW, "<think>Ada")
+    assert (verdict["reward"], verdict["num_passed"], verdict["num_total"], judge.asked) == (0.0, 0, 2, [])
 
 
 async def test_the_majority_of_votes_answers() -> None:
     judge = ScriptedJudge(NO, YES, YES)
     async with judged(MultiChallenge, settings(judge_votes=3), judge) as subject:
-        found = await subject.verify({**ROW, "rubric": ITEMS[:1]}, "Ada")
-    assert found["reward"] == 1.0
-    assert found["rubric_evaluations"][0]["judge_response"] == YES
+        verdict = await subject.verify({**ROW, "rubric": ITEMS[:1]}, "Ada")
+    assert verdict["reward"] == 1.0
+    assert verdict["rubric_evaluations"][0]["judge_response"] == YES
 
 
 @pytest.mark.parametrize("scoring", ["nemo_gym", "strict"])
@@ -130,15 +130,15 @@ async def test_the_majority_of_votes_answers() -> None:
         ({"hang": True}, "judge_timeout: "),
     ],
 )
-async def test_a_judge_that_fails_is_no_answer(reply: Any, error: str, scoring: str) -> None:
+async def test_a_judge_that_fails_is_not_an_answer(reply: Any, error: str, scoring: str) -> None:
     progress = AttemptProgress()
     judge = ScriptedJudge(NO, reply)
     deadline_s = 0.2 if error == "judge_timeout: " else 60  # on a busy machine other failures take longer
     async with judged(MultiChallenge, settings(judge_deadline_s=deadline_s, scoring=scoring), judge) as subject:
-        found = await verify_in_rollout(subject, ROW, "Ada", progress)
-    assert found["_ng_failure_class"] == "judge_failed"
-    assert found["_ng_failure_judge_error"].startswith(error)
-    assert found["rubric"] == ITEMS
+        verdict = await verify_in_rollout(subject, ROW, "Ada", progress)
+    assert verdict["_ng_failure_class"] == "judge_failed"
+    assert verdict["_ng_failure_judge_error"].startswith(error)
+    assert verdict["rubric"] == ITEMS
     usage = progress.ensure_usage_counter().usage()
     assert usage.judge is not None
     assert usage.judge.calls == 2
@@ -192,8 +192,8 @@ async def test_parts_of_a_message_are_lines() -> None:
     message = said("Ada")
     message["content"].append({"type": "output_text", "text": "Bob", "annotations": []})
     async with judged(MultiChallenge, settings(), names) as subject:
-        found = await subject.verify(ROW, message)
-    assert (found["generated_response"], found["reward"]) == ("Ada\nBob", 0.5)
+        verdict = await subject.verify(ROW, message)
+    assert (verdict["generated_response"], verdict["reward"]) == ("Ada\nBob", 0.5)
 
 
 async def test_a_run_over_the_example_rows(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_tasks() -> None:
     assert once == again
 
 
-async def test_a_copy_of_the_context_is_no_recall_under_strict_scoring() -> None:
+async def test_a_copy_of_the_context_is_not_recall_under_strict_scoring() -> None:
     tasks = [kind(random.Random(name), 2) for name, kind in KINDS.items()]
     async with started(Ruler, RulerSettings()) as lenient, started(Ruler, RulerSettings(scoring="strict")) as strict:
         for row in tasks:

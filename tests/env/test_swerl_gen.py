@@ -256,7 +256,7 @@ VOIDS: dict[str, str] = {
 
 
 @sandboxed
-async def test_what_an_answer_does_to_its_own_sandbox_is_no_failure_of_ours() -> None:
+async def test_what_an_answer_does_to_its_own_sandbox_is_not_a_failure_of_ours() -> None:
     """Otherwise an answer that is wrong could have itself retried until it is dropped."""
     async with swerl_gen(scoring="strict", sandbox_timeout=60) as subject:
         for code in VOIDS.values():

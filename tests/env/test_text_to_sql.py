@@ -197,10 +197,10 @@ def test_shuffled_rows_are_the_same_collection(rows: list[Any], shuffler: random
 )
 async def test_running_both(reference: str, answer: str, failure: str | None) -> None:
     async with text_to_sql(grading="execution", execution_timeout_s=1.5) as subject:
-        found = await subject.verify({**ROW, "sql": reference}, fenced(answer))
-    assert found["failure_reason"] == failure, found["execution_detail"]
-    assert (found["reward"], found["execution_match"]) == (float(failure is None), failure is None)
-    assert (found["judge_passed"], found["judge_evaluations"]) == (False, [])
+        verdict = await subject.verify({**ROW, "sql": reference}, fenced(answer))
+    assert verdict["failure_reason"] == failure, verdict["execution_detail"]
+    assert (verdict["reward"], verdict["execution_match"]) == (float(failure is None), failure is None)
+    assert (verdict["judge_passed"], verdict["judge_evaluations"]) == (False, [])
 
 
 @sandboxed
@@ -228,9 +228,9 @@ async def test_rows_that_cannot_be_run_are_refused_or_judged(change: dict[str, A
         assert reason in str(reply.body)
     judge = ScriptedJudge(SAME)
     async with text_to_sql(judge, grading="execution_then_judge") as subject:
-        found = await subject.verify(row, fenced("SELECT 1"))
-        assert (found["reward"], found["judge_passed"], found["execution_match"]) == (1.0, True, None)
-        assert reason in found["execution_detail"]
+        verdict = await subject.verify(row, fenced("SELECT 1"))
+        assert (verdict["reward"], verdict["judge_passed"], verdict["execution_match"]) == (1.0, True, None)
+        assert reason in verdict["execution_detail"]
         assert len(judge.asked) == 2
         mistaken = await subject.verify(ROW, fenced("SELECT 1"))
         assert (mistaken["reward"], len(judge.asked)) == (0.0, 2)  # where running says something, nobody is asked
@@ -267,12 +267,12 @@ async def test_a_sandbox_that_fails_is_a_failure_and_no_reward() -> None:
 async def test_the_judge(replies: list[str], options: Any, reward: float, failure: str | None, labels: Any) -> None:
     judge = ScriptedJudge(*replies)
     async with text_to_sql(judge, **options) as subject:
-        found = await subject.verify(ROW, fenced("SELECT COUNT(id) FROM staff"))
-    assert (found["reward"], found["failure_reason"], found["judge_passed"]) == (reward, failure, reward == 1.0)
-    assert texts_of(found["judge_evaluations"]) == labels
-    assert found["extracted_sql"] == "SELECT COUNT(id) FROM staff"
+        verdict = await subject.verify(ROW, fenced("SELECT COUNT(id) FROM staff"))
+    assert (verdict["reward"], verdict["failure_reason"], verdict["judge_passed"]) == (reward, failure, reward == 1.0)
+    assert texts_of(verdict["judge_evaluations"]) == labels
+    assert verdict["extracted_sql"] == "SELECT COUNT(id) FROM staff"
     for name in ("uuid", "sql", "sql_dialect", "sql_context", "sql_prompt", "metadata"):
-        assert found[name] == ROW[name]
+        assert verdict[name] == ROW[name]
     assert "Query A:\n> SELECT COUNT(*) FROM staff\n\nQuery B:\n> SELECT COUNT(id)" in judge.questions[0]
     if len(labels) == 2:
         assert "Query A:\n> SELECT COUNT(id) FROM staff\n\nQuery B:\n> SELECT COUNT(*)" in judge.questions[1]
@@ -289,29 +289,29 @@ async def test_an_answer_cannot_bring_its_verdict_along() -> None:
 async def test_the_judge_is_shown_the_usual_name_of_a_dialect_as_in_nemo_gym() -> None:
     judge = ScriptedJudge(OTHER)
     async with text_to_sql(judge, scoring="nemo_gym") as subject:
-        found = await subject.verify({**ROW, "sql_dialect": " Postgres"}, fenced("SELECT 1"))
+        verdict = await subject.verify({**ROW, "sql_dialect": " Postgres"}, fenced("SELECT 1"))
     assert judge.questions[0].startswith("Dialect: postgresql\n")
-    assert found["sql_dialect"] == "postgresql"
+    assert verdict["sql_dialect"] == "postgresql"
 
 
 async def test_a_query_that_no_judge_could_read_is_wrong_and_no_failure_of_the_judge() -> None:
     judge = ScriptedJudge({"status": 400})
     async with text_to_sql(judge) as subject:
-        found = await subject.verify(ROW, fenced(f"SELECT 1 -- {'x' * 20_000}"))
-    assert (found["reward"], found["failure_reason"], judge.asked) == (0.0, "query_too_long", [])
+        verdict = await subject.verify(ROW, fenced(f"SELECT 1 -- {'x' * 20_000}"))
+    assert (verdict["reward"], verdict["failure_reason"], judge.asked) == (0.0, "query_too_long", [])
 
 
 async def test_a_query_inside_reasoning_does_not_count() -> None:
     async with text_to_sql(SAME) as subject:
-        found = await subject.verify(ROW, thought(fenced("SELECT COUNT(*) FROM staff")), "There are four.")
-    assert (found["reward"], found["failure_reason"], found["judge_evaluations"]) == (0.0, "no_sql_extracted", [])
-    assert found["model_output"] == "There are four."
+        verdict = await subject.verify(ROW, thought(fenced("SELECT COUNT(*) FROM staff")), "There are four.")
+    assert (verdict["reward"], verdict["failure_reason"], verdict["judge_evaluations"]) == (0.0, "no_sql_extracted", [])
+    assert verdict["model_output"] == "There are four."
 
 
 async def test_a_judge_that_fails_is_a_failure_that_can_be_verified_again() -> None:
     async with text_to_sql({"status": 401}) as subject:
-        found = await subject.verify(ROW, fenced("SELECT 1"))
-        assert found["_ng_failure_class"] == "judge_failed"
+        verdict = await subject.verify(ROW, fenced("SELECT 1"))
+        assert verdict["_ng_failure_class"] == "judge_failed"
         assert subject.server.reverify_mode == "stateless"
 
 

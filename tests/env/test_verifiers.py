@@ -144,7 +144,7 @@ async def test_an_episode_at_the_rollouts_own_url(tmp_path: Path) -> None:
     assert call["dialect"] == "chat"
 
 
-async def test_a_policy_that_is_down_is_no_reward(tmp_path: Path) -> None:
+async def test_a_policy_that_is_down_is_not_a_reward(tmp_path: Path) -> None:
     with pytest.raises(MissingRolloutsError):
         await collected(tmp_path, "{status: 503}")
     (failed,) = read_jsonl(tmp_path / "out_failures.jsonl")

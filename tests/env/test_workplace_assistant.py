@@ -323,6 +323,6 @@ def test_bounds_that_are_days_mean_the_whole_day(value: str, low: str, high: str
 
 
 @pytest.mark.parametrize("text", ["2025-1-01", "20250101", "2025-01-32", "2025-W01-1", "２０２５-01-01", ""])
-def test_texts_that_are_no_dates(text: str) -> None:
+def test_texts_that_are_not_dates(text: str) -> None:
     assert not is_day(text)
     assert not is_moment(f"{text} 10:00:00")

@@ -41,18 +41,18 @@ def _change_json(data: bytes, chance: random.Random) -> bytes:
     """Change a value somewhere in a JSON object of the input; its bytes if there is none."""
     lines = data.splitlines(keepends=True) or [b""]
     number = chance.randrange(len(lines))
-    found = _JSON.search(lines[number])
+    match = _JSON.search(lines[number])
     try:
-        value = orjson.loads(found[0]) if found is not None else None
+        value = orjson.loads(match[0]) if match is not None else None
     except orjson.JSONDecodeError:
         value = None
-    if found is None or not isinstance(value, dict):
+    if match is None or not isinstance(value, dict):
         return _change_bytes(data, chance)
     try:
         changed = orjson.dumps(_change_value(value, chance))
     except TypeError:
         return data
-    lines[number] = lines[number][: found.start()] + changed + lines[number][found.end() :]
+    lines[number] = lines[number][: match.start()] + changed + lines[number][match.end() :]
     return b"".join(lines)
 
 

@@ -54,12 +54,12 @@ def collect(folder: Path, agent: str, *more: str) -> list[dict[str, Any]]:
     (folder / "policy.yaml").write_text(POLICY)
     folders = [str((INSTALLED / program).parent) for program in PROGRAMS.values()]
     path = os.pathsep.join([*folders, os.environ["PATH"]])
-    told = invoke_command(
+    result = invoke_command(
         *(folder, "gymnast", "collect", "-e", COUNTER, "-c", "policy.yaml", "-i", ROWS, "-o", "run.jsonl"),
         *("--agent", agent, "--max-attempts", "1", "++agent_settings.timeout_s=400", *settings_of(agent), *more),
         env={"PATH": path, "HOME": str(folder / "no-such-home")},
     )
-    assert told.code == 0, told.err
+    assert result.code == 0, result.err
     return read_jsonl(folder / "run.jsonl")
 
 

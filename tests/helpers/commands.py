@@ -67,8 +67,8 @@ def serving(
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, talk.read_text()
-        told = json.loads(line)
-        yield Served(process, told["head"], told["token"], told["instances"], talk)
+        data = json.loads(line)
+        yield Served(process, data["head"], data["token"], data["instances"], talk)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

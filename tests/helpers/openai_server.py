@@ -29,25 +29,25 @@ def main() -> None:
     parser.add_argument("--latency-s", type=float, default=0.0, help="of every completion")
     parser.add_argument("--count-starts", type=Path, help="add a line there")
     parser.add_argument("--token-ids", action="store_true", help="return ids and logprobs where they are asked for")
-    asked = parser.parse_args()
-    if asked.count_starts is not None:
-        with asked.count_starts.open("a") as counts:
+    options = parser.parse_args()
+    if options.count_starts is not None:
+        with options.count_starts.open("a") as counts:
             counts.write("started\n")
-    sys.stderr.write(f"small engine starting on {asked.port} {asked.say}\n")
-    if asked.deaf:
+    sys.stderr.write(f"small engine starting on {options.port} {options.say}\n")
+    if options.deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if asked.offspring is not None:
-        _beget(asked.offspring)
-    if asked.crash or (asked.crash_again is not None and asked.crash_again.exists()):
+    if options.offspring is not None:
+        _beget(options.offspring)
+    if options.crash or (options.crash_again is not None and options.crash_again.exists()):
         raise RuntimeError("the weights are gone")
-    if asked.crash_again is not None:
-        asked.crash_again.touch()
-    time.sleep(asked.slow_start_s)
+    if options.crash_again is not None:
+        options.crash_again.touch()
+    time.sleep(options.slow_start_s)
     sock = socket.socket()
-    if not asked.no_reuse:
+    if not options.no_reuse:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(("127.0.0.1", asked.port))
-    asyncio.run(_serve(sock, ready=not asked.never_ready, token_ids=asked.token_ids, latency_s=asked.latency_s))
+    sock.bind(("127.0.0.1", options.port))
+    asyncio.run(_serve(sock, ready=not options.never_ready, token_ids=options.token_ids, latency_s=options.latency_s))
 
 
 def _beget(record: Path) -> None:

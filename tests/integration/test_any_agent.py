@@ -70,8 +70,8 @@ def collect(invoke: Invoke, *more: str, output: str = "out/run.jsonl") -> Outcom
 
 def test_a_recipe_replaces_the_harness_without_touching_yaml(invoke: Invoke, tmp_path: Path) -> None:
     write_recipe(tmp_path, "mine", offers_tools=True)
-    told = collect(invoke, "--agent", "mine")
-    assert told.code == 0, told.err
+    result = collect(invoke, "--agent", "mine")
+    assert result.code == 0, result.err
     records = read_jsonl(tmp_path / "out/run.jsonl")
     assert {record["agent_ref"]["name"] for record in records} == {f"{COUNTER}_mine"}
     assert [record["reward"] for record in sorted(records, key=lambda one: one["_ng_task_index"])][1] == 1.0
@@ -86,8 +86,8 @@ def test_workers_of_a_submitted_run_use_the_recipe(invoke: Invoke, tmp_path: Pat
     write_recipe(tmp_path, "mine", offers_tools=True)
     chunks = ("--workers", "2", "--chunk-rows", "1", "--executor", "local", "--wait", "--no-profile")
     run = ("-e", COUNTER, "-c", DEMO_POLICY, "-i", ROWS, "--limit", "2", "-o", "out/run.jsonl", *chunks)
-    told = invoke("gymnast", "submit", *run, "--agent", "agents/mine.yaml")
-    assert told.code == 0, told.err
+    result = invoke("gymnast", "submit", *run, "--agent", "agents/mine.yaml")
+    assert result.code == 0, result.err
     records = read_jsonl(tmp_path / "out/run.jsonl")
     assert [record["agent_ref"]["name"] for record in records] == [f"{COUNTER}_mine"] * 2
     assert all(record["ng_model_call_capture"]["metrics"]["num_calls"] for record in records)
@@ -100,10 +100,10 @@ def test_rows_that_name_the_replaced_agent_run_with_the_recipe(invoke: Invoke, t
     write_recipe(tmp_path, "mine")
     row = {**example_row(), "agent_ref": {"type": "responses_api_agents", "name": f"{COUNTER}_simple_agent"}}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    told = invoke(
+    result = invoke(
         "gymnast", "collect", "-e", COUNTER, "-c", DEMO_POLICY, "-i", "rows.jsonl", "-o", "o.jsonl", "-a", "mine"
     )
-    assert told.code == 0, told.err
+    assert result.code == 0, result.err
     (record,) = read_jsonl(tmp_path / "o.jsonl")
     assert record["agent_ref"] == {"type": "responses_api_agents", "name": f"{COUNTER}_mine"}
 
@@ -114,26 +114,26 @@ def example_row() -> dict[str, Any]:
 
 
 def test_an_unknown_agent_lists_what_there_is(invoke: Invoke) -> None:
-    told = collect(invoke, "--agent", "claude_cod")
-    assert told.code == 2
-    assert "no agent 'claude_cod'" in told.err
-    assert "claude_code" in told.err
+    result = collect(invoke, "--agent", "claude_cod")
+    assert result.code == 2
+    assert "no agent 'claude_cod'" in result.err
+    assert "claude_code" in result.err
 
 
 def test_a_program_that_is_not_installed_is_named_with_its_install_command(invoke: Invoke, tmp_path: Path) -> None:
     write_recipe(tmp_path, "gone", command=["no-such-program-here", "-x"], install="npm install -g no-such-program")
-    told = collect(invoke, "--agent", "gone")
-    assert told.code == 2
-    assert "'no-such-program-here'" in told.err
-    assert "npm install -g no-such-program" in told.err
+    result = collect(invoke, "--agent", "gone")
+    assert result.code == 2
+    assert "'no-such-program-here'" in result.err
+    assert "npm install -g no-such-program" in result.err
 
 
 def test_a_missing_python_package_is_named_with_its_install_command(invoke: Invoke, tmp_path: Path) -> None:
     write_recipe(tmp_path, "gone", python_packages=["json", "no_such_package"], install="pip install no-such")
-    told = collect(invoke, "--agent", "gone")
-    assert told.code == 2
-    assert "cannot import the package 'no_such_package'" in told.err
-    assert "pip install no-such" in told.err
+    result = collect(invoke, "--agent", "gone")
+    assert result.code == 2
+    assert "cannot import the package 'no_such_package'" in result.err
+    assert "pip install no-such" in result.err
 
 
 def test_a_program_may_be_named_relative_to_where_gymnast_started(invoke: Invoke, tmp_path: Path) -> None:
@@ -142,29 +142,29 @@ def test_a_program_may_be_named_relative_to_where_gymnast_started(invoke: Invoke
     start = tmp_path / "tools" / "start.sh"
     start.write_text(f'#!/bin/sh\nexec "$1" "{tmp_path}/agents/mine_program.py"\n')
     start.chmod(0o755)
-    told = collect(invoke, "--agent", "mine", '++agent_settings.command=["tools/start.sh","{python}"]')
-    assert told.code == 0, told.err
+    result = collect(invoke, "--agent", "mine", '++agent_settings.command=["tools/start.sh","{python}"]')
+    assert result.code == 0, result.err
     start.chmod(0o644)
-    told = collect(invoke, "--agent", "mine", '++agent_settings.command=["tools/start.sh"]', output="b.jsonl")
-    assert (told.code, "not executable" in told.err) == (2, True)
+    result = collect(invoke, "--agent", "mine", '++agent_settings.command=["tools/start.sh"]', output="b.jsonl")
+    assert (result.code, "not executable" in result.err) == (2, True)
 
 
 def test_settings_of_a_recipe_can_be_overridden(invoke: Invoke, tmp_path: Path) -> None:
     write_recipe(tmp_path, "mine")
     config = f"{COUNTER}_mine.responses_api_agents.command_agent"
-    told = collect(invoke, "--agent", "mine", "++agent_settings.max_model_calls=1", f"++{config}.model_name=other")
-    assert told.code == 0, told.err
+    result = collect(invoke, "--agent", "mine", "++agent_settings.max_model_calls=1", f"++{config}.model_name=other")
+    assert result.code == 0, result.err
     record = read_jsonl(tmp_path / "out/run.jsonl")[0]
     assert record["response"]["incomplete_details"] == {"reason": "max_model_calls"}
 
 
 def test_an_environment_that_is_stepped_keeps_its_agent(invoke: Invoke) -> None:
-    told = invoke(
+    result = invoke(
         *("gymnast", "collect", "-e", "example_multi_turn_gymnasium", "-c", DEMO_POLICY, "-o", "o.jsonl"),
         *("-i", "resources_servers/example_multi_turn_gymnasium/data/example.jsonl", "--agent", "simple_agent"),
     )
-    assert told.code == 2
-    assert "it steps its environment turn by turn" in told.err
+    assert result.code == 2
+    assert "it steps its environment turn by turn" in result.err
 
 
 def test_the_replaced_agent_hands_over_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,10 +195,10 @@ def test_the_replaced_agent_hands_over_its_settings(tmp_path: Path, monkeypatch:
 def test_a_bad_recipe_is_explained(invoke: Invoke, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "bad.yaml").write_text(text)
-    told = collect(invoke, "--agent", "bad")
-    assert told.code == 2
-    assert message in told.err
-    assert "Traceback" not in told.err
+    result = collect(invoke, "--agent", "bad")
+    assert result.code == 2
+    assert message in result.err
+    assert "Traceback" not in result.err
     assert invoke("gymnast", "agents").code == 0
 
 
@@ -226,9 +226,9 @@ def test_a_recipe_without_an_environment_is_an_error() -> None:
 
 def test_a_matrix_is_one_run_a_cell_and_one_table(invoke: Invoke, tmp_path: Path) -> None:
     write_recipe(tmp_path, "mine")
-    told = collect(invoke, "--agent", "mine,simple_agent", "--model", "org/x,y")
-    assert told.code == 0, told.err
-    rows = [line for line in told.out.splitlines() if "complete" in line]
+    result = collect(invoke, "--agent", "mine,simple_agent", "--model", "org/x,y")
+    assert result.code == 0, result.err
+    rows = [line for line in result.out.splitlines() if "complete" in line]
     assert len(rows) == 4
     cells = json.loads((tmp_path / "out/run/matrix.json").read_text())["cells"]
     assert [(cell["agent"], cell["model"]) for cell in cells] == [
@@ -244,9 +244,9 @@ def test_a_failed_cell_does_not_end_the_others_and_resume_finishes_it(invoke: In
     write_recipe(tmp_path, "broken", "sys.exit('it broke')")
     write_recipe(tmp_path, "gone", command=["no-such-program-here"], install="install it so")
     agents = ("--agent", "broken,gone,mine", "--json")
-    told = collect(invoke, *agents)
-    assert told.code == 2
-    cells = told.json()["cells"]
+    result = collect(invoke, *agents)
+    assert result.code == 2
+    cells = result.json()["cells"]
     assert [cell["state"] for cell in cells] == ["complete", "failed", "complete"]
     assert [cell["exit_code"] for cell in cells] == [1, 2, 0]
     assert cells[0]["failed"] == {"agent_exited": 2}
@@ -260,8 +260,8 @@ def test_a_failed_cell_does_not_end_the_others_and_resume_finishes_it(invoke: In
 
 
 def test_a_misspelt_agent_in_a_matrix_ends_it_before_anything_runs(invoke: Invoke, tmp_path: Path) -> None:
-    told = collect(invoke, "--agent", "simple_agent,codexx")
-    assert (told.code, "codex" in told.err) == (2, True)
+    result = collect(invoke, "--agent", "simple_agent,codexx")
+    assert (result.code, "codex" in result.err) == (2, True)
     assert not (tmp_path / "out").exists()
 
 
@@ -295,12 +295,12 @@ def test_eval_takes_a_matrix_too(invoke: Invoke, tmp_path: Path) -> None:
     rows = "".join(json.dumps(example_row()) + "\n" for _ in range(2))
     (tmp_path / "tasks.jsonl").write_text(rows)
     write_recipe(tmp_path, "mine")
-    told = invoke(
+    result = invoke(
         *("gymnast", "eval", "tasks.jsonl", "-e", COUNTER, "-c", DEMO_POLICY, "-o", "ev", "-n", "1"),
         *("--agent", "mine,simple_agent", "--json", "--max-attempts", "1"),
     )
-    assert told.code == 0, told.err
-    cells = told.json()["cells"]
+    assert result.code == 0, result.err
+    cells = result.json()["cells"]
     assert [(cell["agent"], cell["benchmark"], cell["scored"]) for cell in cells] == [
         ("mine", "tasks", 2),
         ("simple_agent", "tasks", 2),
@@ -312,9 +312,9 @@ def test_a_misspelt_agent_in_a_matrix_of_benchmarks_ends_it_before_anything_runs
     invoke: Invoke, tmp_path: Path
 ) -> None:
     (tmp_path / "tasks.jsonl").write_text(json.dumps(example_row()) + "\n")
-    told = invoke(
+    result = invoke(
         *("gymnast", "eval", "tasks.jsonl", "-e", COUNTER, "-c", DEMO_POLICY, "-o", "ev"),
         *("--agent", "simple_agent,codexx"),
     )
-    assert (told.code, "codex" in told.err) == (2, True)
+    assert (result.code, "codex" in result.err) == (2, True)
     assert not (tmp_path / "ev").exists()

@@ -178,15 +178,15 @@ def test_a_refusal_of_tools_is_unsupported_and_a_crash_is_a_failure(
 
 
 def test_the_context_length_is_read_from_a_refusal(tmp_path: Path, invoke: Callable[..., Outcome]) -> None:
-    said = "This model's maximum context length is 2048 tokens. However, you requested 1000000012 tokens."
-    rules = [{"replies": [{"status": 400, "body": {"error": {"message": said}}}]}]
+    message = "This model's maximum context length is 2048 tokens. However, you requested 1000000012 tokens."
+    rules = [{"replies": [{"status": 400, "body": {"error": {"message": message}}}]}]
     (tmp_path / "script.json").write_text(json.dumps(rules))
     done = invoke("gymnast", "check", "endpoint", "-c", SCRIPTED, SCRIPT, "--json", "--probe-context")
     assert done.code == 1  # it answers nothing at all
     assert checks(done)["context"]["said"] == "2048 tokens, according to its error"
 
 
-def test_a_refused_key_is_said(
+def test_a_refused_key_is_reported(
     invoke: Callable[..., Outcome], serve_here: Callable[..., LocalServe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

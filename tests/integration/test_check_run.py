@@ -149,17 +149,17 @@ def test_a_verifier_that_accepts_everything_is_a_warning(tmp_path: Path, invoke:
 @pytest.mark.parametrize(("verdict", "failed"), [("[[A=B]]", set()), ("well…", {"rollout"})])
 def test_the_judge_is_asked(verdict: str, failed: set[str], tmp_path: Path, invoke: Callable[..., Outcome]) -> None:
     Lab(tmp_path).rows(3, question="Which?")
-    asked: list[str] = []
+    requests: list[str] = []
 
     def judge(_: int, body: dict[str, Any]) -> Answer:
-        asked.append(str(body["messages"]))
+        requests.append(str(body["messages"]))
         return said(verdict)
 
     with endpoint(lambda _, __: RIGHT) as url, endpoint(judge) as judge_url:
         (tmp_path / "judge.yaml").write_text(JUDGED.format(url=judge_url))
         checks = check(invoke, url, "-c", "judge.yaml", "-e", "equivalence_llm_judge", BY_JUDGE)
     assert {name for name, entry in checks.items() if entry["status"] == "fail"} == failed, checks
-    assert asked
+    assert requests
     assert failed or checks["judge"]["status"] == "pass"
 
 

@@ -215,7 +215,7 @@ async def test_a_file_system_that_refuses_writes_costs_nothing(
     settled_once(run)
 
 
-async def test_nothing_is_begun_while_a_file_system_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_started_while_a_file_system_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Network file systems do not refuse when their server is away: they keep whoever writes waiting."""
     run = small_run(tmp_path, 400, 1, 400)
     crew, hands = Crew(run, ALONE), Hands(0.02)
@@ -259,7 +259,7 @@ async def test_a_file_system_that_never_comes_back_ends_the_worker(
     assert read_run_status(run.layout).scored == 0
 
 
-async def test_a_worker_that_is_drained_hands_back_what_it_has_not_begun(tmp_path: Path) -> None:
+async def test_a_worker_that_is_drained_hands_back_what_it_has_not_started(tmp_path: Path) -> None:
     run = small_run(tmp_path, 30, 1, 10)
     crew, hands = Crew(run), Hands(0.1)
     first = crew.start("first", hands, concurrency=3)
@@ -389,7 +389,7 @@ def test_killed_drained_and_doubled_workers_leave_the_run_of_an_undisturbed_one(
     assert resumed.err.startswith("this run is split into chunks")
 
 
-def test_jobs_that_wait_in_a_queue_are_no_interruption(tmp_path: Path, invoke: Callable[..., Told]) -> None:
+def test_jobs_that_wait_in_a_queue_are_not_an_interruption(tmp_path: Path, invoke: Callable[..., Told]) -> None:
     """Nobody holds a chunk yet, and nobody has to add workers."""
     output = submitted(tmp_path)
     here = {"folder": str(tmp_path / "jobs"), "host": socket.gethostname(), "boot": boot_id()}
@@ -400,8 +400,8 @@ def test_jobs_that_wait_in_a_queue_are_no_interruption(tmp_path: Path, invoke: C
     assert (before.code, "interrupted" in before.out, "--resume" in before.err) == (1, True, True)
     layout.submissions.mkdir()
     write_submission(layout, waiting)
-    told = invoke("gymnast", "status", "x.jsonl")
-    assert (told.code, "waiting for jobs" in told.out, told.err) == (0, True, "")
+    result = invoke("gymnast", "status", "x.jsonl")
+    assert (result.code, "waiting for jobs" in result.out, result.err) == (0, True, "")
 
 
 def test_a_log_that_cannot_be_written_ends_no_worker(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_a_worker_with_other_settings_is_refused_with_the_difference(tmp_path: P
         select_instances(context, compose_config(other, read_environ()))
 
 
-async def test_a_worker_whose_run_was_planned_anew_ends_and_says_so(tmp_path: Path) -> None:
+async def test_a_worker_whose_run_was_planned_again_ends_and_says_so(tmp_path: Path) -> None:
     run = small_run(tmp_path, 20, 1, 5)
     crew = Crew(run)
     first = crew.start("first", Hands(0.1), concurrency=2)

@@ -278,7 +278,7 @@ async def test_a_program_that_never_asks_is_a_failure_with_a_hint(world: Worlds)
     assert (await world("print('42')", ["a"]).failure()).kind == "agent_no_model_call"
 
 
-async def test_a_swallowed_model_failure_is_no_reward_of_zero(world: Worlds) -> None:
+async def test_a_swallowed_model_failure_is_not_a_reward_of_zero(world: Worlds) -> None:
     program = """
     try:
         chat([user("x")])

@@ -98,7 +98,7 @@ time.sleep(600)
     assert failure.kind == "agent_timeout"
 
 
-def test_a_working_folder_of_somebody_elses_is_refused(folder: Path) -> None:
+def test_a_working_folder_of_another_users_is_refused(folder: Path) -> None:
     with pytest.raises(ValidationError, match="its own fresh folder"):
         World(folder, "", ["x"], sandbox=WALLS, working_dir="/var/tmp")
 

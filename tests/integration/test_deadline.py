@@ -57,7 +57,7 @@ async def test_a_cancellation_from_outside_stays_one() -> None:
         await task
 
 
-async def test_a_cancellation_beside_an_expiry_wins() -> None:
+async def test_a_cancellation_next_to_an_expiry_wins() -> None:
     clock = DeadlineClock()
     entered = asyncio.Event()
 

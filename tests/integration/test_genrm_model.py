@@ -48,8 +48,8 @@ async def test_a_comparison_reaches_the_reward_model(supports_principle: Any) ->
         row = {"responses_create_params": {"input": "Which?"}, "principle": "Be brief.", "compare_with": ["other"]}
         reply = await bench.calls.call("env", "/verify", {**row, "response": response(said("mine"))})
     assert reply.body["reward"] == 3.5  # 5 as the first, 2 as the second
-    asked = endpoint.asked[0]
-    messages = [(message["role"], message["content"]) for message in asked["messages"]]
+    request = endpoint.asked[0]
+    messages = [(message["role"], message["content"]) for message in request["messages"]]
     principle = [("principle", "Be brief.")] if supports_principle else []
     assert messages == [("user", "Which?"), *principle, ("response_1", "mine"), ("response_2", "other")]
-    assert (asked["model"], asked["max_tokens"], "metadata" in asked) == ("judge", 99, False)
+    assert (request["model"], request["max_tokens"], "metadata" in request) == ("judge", 99, False)

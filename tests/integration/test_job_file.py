@@ -165,7 +165,7 @@ def test_jobs_are_submitted_from_their_own_folders(
         assert {each.name for each in path.parent.iterdir()} == {"job.sh", "logs", "artifacts"}
 
 
-def test_a_mount_that_does_not_exist_is_said_before_anything_is_written(
+def test_a_mount_that_does_not_exist_is_reported_before_anything_is_written(
     values: dict[str, Any], tmp_path: Path, capsys: Said
 ) -> None:
     values["driver"]["mounts"] = [f"{tmp_path}:/here", f"{tmp_path}/nope:/data:ro"]

@@ -118,6 +118,6 @@ async def test_without_the_setting_there_is_no_mcp(serve_here: Callable[..., Loc
 def test_an_environment_of_steps_refuses_the_setting(invoke: Callable[..., Outcome]) -> None:
     name = "example_multi_turn_gymnasium"
     setting = f"++{name}_resources_server.resources_servers.{name}.expose_tools_over_mcp=true"
-    told = invoke("gymnast", "check", "env", name, setting)
-    assert told.code == 2
-    assert "has no tools to expose" in told.err
+    result = invoke("gymnast", "check", "env", name, setting)
+    assert result.code == 2
+    assert "has no tools to expose" in result.err

@@ -68,10 +68,10 @@ def test_a_server_whose_packages_cannot_be_had_does_not_keep_others_from_their_t
     write_file("resources_servers/a/requirements.txt", "none-such @ file:///nowhere/none_such-1-py3-none-any.whl\n")
     write_server("b", PASSES.format("b"))
     assert ng_servers.test_all(ask()) == 1
-    said = capsys.readouterr()
-    assert said.out.split("\n")[-3:-1] == ["failed   resources_servers/a", "passed   resources_servers/b"]
+    output = capsys.readouterr()
+    assert output.out.split("\n")[-3:-1] == ["failed   resources_servers/a", "passed   resources_servers/b"]
     assert Path("cache/logs/resources_servers-a.venv.log").exists()
-    assert "resources_servers-a.venv.log" in said.err
+    assert "resources_servers-a.venv.log" in output.err
 
 
 def test_packages_of_a_server_are_listed(capsys: Said) -> None:
@@ -115,8 +115,8 @@ def test_benchmarks_are_listed_and_prepared(quiz: str, capsys: Said) -> None:
     [found] = json.loads(capsys.readouterr().out)
     assert (found["name"], found["path"]) == ("quiz", "benchmarks/quiz/config.yaml")
     assert ng_benchmarks.prepare_benchmark(ask(quiz, "+prepare_script_args.rows=3")) == 0
-    said = capsys.readouterr()
-    assert "making rows" in said.err
+    output = capsys.readouterr()
+    assert "making rows" in output.err
     assert len(Path("benchmarks/quiz/data/quiz.jsonl").read_text().splitlines()) == 3
     assert ng_benchmarks.prepare_benchmark(ask(quiz, "+use_cached_prepared_benchmarks=true")) == 0
     assert "(already there)" in capsys.readouterr().out
@@ -216,9 +216,9 @@ def test_a_script_gets_the_packages_of_the_server_that_it_prepares_for(
     monkeypatch.setenv("GYMNAST_CACHE_DIR", str(here / "cache"))
     quiz = quiz_with_a_server(here, wheel=tiny_wheel(here).as_uri())
     assert ng_benchmarks.prepare_benchmark(ask(quiz)) == 0, capsys.readouterr().err
-    said = capsys.readouterr().err
-    assert "'tinything' is not installed here" in said
-    assert "Traceback" not in said
+    message = capsys.readouterr().err
+    assert "'tinything' is not installed here" in message
+    assert "Traceback" not in message
     assert len(Path("benchmarks/quiz/data/quiz.jsonl").read_text().splitlines()) == 2
 
 

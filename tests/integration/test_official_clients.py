@@ -105,9 +105,9 @@ def test_a_chat_conversation_goes_on_from_what_was_said(client: openai.OpenAI) -
 
 
 def test_responses(client: openai.OpenAI) -> None:
-    found = client.responses.create(model="m", input="hi")
-    assert found.output_text == "Hello."
-    assert [item.type for item in found.output] == ["reasoning", "message"]
+    response = client.responses.create(model="m", input="hi")
+    assert response.output_text == "Hello."
+    assert [item.type for item in response.output] == ["reasoning", "message"]
 
 
 def test_a_responses_stream_is_read_to_its_end(client: openai.OpenAI) -> None:

@@ -32,7 +32,7 @@ async def test_large_arguments_and_results_pass() -> None:
         assert len(await pool.call("x" * 3_000_000, "y" * 3_000_000)) == 6_000_000
 
 
-async def test_what_the_function_raises_is_said_and_the_worker_lives_on() -> None:
+async def test_what_the_function_raises_is_reported_and_the_worker_lives_on() -> None:
     async with ProcessPool("operator:truediv", size=1, timeout_s=10) as pool:
         with pytest.raises(WorkerError, match="ZeroDivisionError: division by zero"):
             await pool.call(1, 0)
@@ -70,7 +70,7 @@ async def test_a_worker_warms_up_before_time_counts() -> None:
             await pool.call(1, 2)
 
 
-async def test_a_crash_is_told_from_an_error() -> None:
+async def test_a_crash_is_distinguished_from_an_error() -> None:
     async with ProcessPool("os:_exit", size=1, timeout_s=10) as pool:
         with pytest.raises(WorkerCrashedError, match="ended with code 7"):
             await pool.call(7)

@@ -110,7 +110,7 @@ def test_a_proxy_that_refuses_is_named(run: Run, refuse: bytes, why: str) -> Non
     run(work())
 
 
-def test_wrong_credentials_are_said_and_not_shown(run: Run) -> None:
+def test_wrong_credentials_are_reported_and_not_shown(run: Run) -> None:
     async def work() -> None:
         async with listening(ProxyServer(1, user="me:right")) as listener:
             settings = network(HTTPS_PROXY=f"http://me:hunter2@127.0.0.1:{listener.port}")
@@ -122,7 +122,7 @@ def test_wrong_credentials_are_said_and_not_shown(run: Run) -> None:
 
 
 @pytest.mark.parametrize("value", ["socks5://h:1", "http://", "http://h:port", "http://[::1"])
-def test_an_address_that_is_no_proxy_is_said(run: Run, value: str) -> None:
+def test_an_address_that_is_not_a_proxy_is_reported(run: Run, value: str) -> None:
     async def work() -> None:
         with pytest.raises(TransportError, match="HTTPS_PROXY"):
             await fetch(network(HTTPS_PROXY=value), f"https://{HOST}/")

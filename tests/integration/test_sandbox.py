@@ -56,19 +56,19 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 async def test_a_python_program_runs_as_with_python(
     sandbox: Sandbox, code: str, exit_code: int, stdout: str, stderr: str
 ) -> None:
-    found = await sandbox.run_python(code)
-    assert (found.ending, found.exit_code, found.stdout, found.stderr) == ("exited", exit_code, stdout, stderr)
-    assert found.seconds > 0
-    assert found.cpu_seconds > 0
+    result = await sandbox.run_python(code)
+    assert (result.ending, result.exit_code, result.stdout, result.stderr) == ("exited", exit_code, stdout, stderr)
+    assert result.seconds > 0
+    assert result.cpu_seconds > 0
 
 
 async def test_a_traceback_starts_at_the_program(sandbox: Sandbox) -> None:
-    found = await sandbox.run_python("def f():\n    1 / 0\nf()")
-    assert found.exit_code == 1
-    assert found.stderr.startswith(
+    result = await sandbox.run_python("def f():\n    1 / 0\nf()")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
         'Traceback (most recent call last):\n  File "main.py", line 3, in <module>\n    f()\n'
     )
-    assert "sandbox" not in found.stderr
+    assert "sandbox" not in result.stderr
     broken = await sandbox.run_python("def f(:")
     assert broken.exit_code == 1
     assert "SyntaxError" in broken.stderr
@@ -82,14 +82,14 @@ async def test_the_same_program_gives_the_same_output(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 3_000_000])
 async def test_standard_input_of_any_size(sandbox: Sandbox, size: int) -> None:
-    found = await sandbox.run_python("import sys; print(len(sys.stdin.buffer.read()))", stdin=b"x" * size)
-    assert found.stdout == f"{size}\n"
+    result = await sandbox.run_python("import sys; print(len(sys.stdin.buffer.read()))", stdin=b"x" * size)
+    assert result.stdout == f"{size}\n"
     unread = await sandbox.run_python("print('not interested')", stdin=b"x" * size)
     assert unread.stdout == "not interested\n"
 
 
 async def test_a_program_in_any_language_with_files_and_environment(sandbox: Sandbox) -> None:
-    found = await sandbox.run(
+    result = await sandbox.run(
         Program(
             command=["sh", "-c", "cat data/in.txt; echo $WORD; pwd; cat; exit 4"],
             files={"data/in.txt": b"file\n"},
@@ -97,7 +97,7 @@ async def test_a_program_in_any_language_with_files_and_environment(sandbox: San
             stdin=b"input",
         )
     )
-    assert (found.exit_code, found.stdout) == (4, "file\nword\n/tmp/work\ninput")
+    assert (result.exit_code, result.stdout) == (4, "file\nword\n/tmp/work\ninput")
     assert (await sandbox.run(Program(command=["no-such-program"]))).exit_code == 127
     helped = Program(files={"lib/__init__.py": b"x = 5", "main.py": b"import lib, os; print(lib.x, os.environ['A'])"})
     assert (await sandbox.run(Program(files=helped.files, environment={"A": "b"}))).stdout == "5 b\n"
@@ -107,14 +107,14 @@ async def test_a_program_in_any_language_with_files_and_environment(sandbox: San
 async def test_a_compiled_program(sandbox: Sandbox) -> None:
     source = b'#include <stdio.h>\nint main() { printf("%d\\n", 6 * 7); return 0; }'
     command = ["sh", "-c", "gcc main.c -o main && ./main"]
-    found = await sandbox.run(Program(command=command, files={"main.c": source}, limits=Limits(file_mb=32)))
-    assert found.stdout == "42\n", found
+    result = await sandbox.run(Program(command=command, files={"main.c": source}, limits=Limits(file_mb=32)))
+    assert result.stdout == "42\n", result
 
 
 async def test_programs_run_at_once_up_to_the_size_of_the_pool(sandbox: Sandbox) -> None:
     code = "import time; print(time.monotonic()); time.sleep(0.5); print(time.monotonic())"
-    found = await asyncio.gather(*(sandbox.run_python(code) for _ in range(4)))
-    spans = [tuple(map(float, execution.stdout.split())) for execution in found]
+    results = await asyncio.gather(*(sandbox.run_python(code) for _ in range(4)))
+    spans = [tuple(map(float, execution.stdout.split())) for execution in results]
     at_once = [sum(start <= moment < end for start, end in spans) for moment, _ in spans]
     assert max(at_once) == 2
 
@@ -268,7 +268,9 @@ async def test_programs_import_the_packages_they_are_given_and_no_others() -> No
                 pass
 
 
-async def test_programs_see_the_standard_library_only_unless_told_otherwise(sandbox: Sandbox, shown: Path) -> None:
+async def test_programs_see_the_standard_library_only_unless_configured_otherwise(
+    sandbox: Sandbox, shown: Path
+) -> None:
     assert (await sandbox.run_python("import pip")).exit_code == 1
     hidden = shown / "hidden"
     look = f"import os; print(open({str(shown / 'page.md')!r}).read(1), os.listdir({str(hidden)!r}))"
@@ -337,8 +339,8 @@ async def test_a_jail_that_cannot_make_namespaces_serves_one_program_behind_the_
             "open('/proc/1/mem')",
             "open('/x', 'w')",
         ):
-            found = await pool.run_python(code)
-            assert (found.ending, found.exit_code) == ("exited", int("open" in code)), found
+            result = await pool.run_python(code)
+            assert (result.ending, result.exit_code) == ("exited", int("open" in code)), result
         daemon = "import os\nif os.fork() == 0:\n    os.setsid(); os.execvp('sleep', ['sleep', '600'])\nprint('left')"
         assert (await pool.run_python(daemon)).stdout == "left\n"
         assert (await pool.run_python("while True: pass", limits=Limits(wall_s=0.3))).ending == "timeout"
@@ -366,9 +368,9 @@ async def test_without_walls_there_are_still_limits() -> None:
         escaped = (
             "import os\nif os.fork() == 0:\n    os.setsid()\n    os.execvp('sleep', ['sleep', '600'])\nprint('left')"
         )
-        found = await sandbox.run_python(escaped)
-        assert (found.stdout, found.ok) == ("left\n", True)
-        assert found.seconds < 300, "what it left behind is not waited for"
+        result = await sandbox.run_python(escaped)
+        assert (result.stdout, result.ok) == ("left\n", True)
+        assert result.seconds < 300, "what it left behind is not waited for"
         assert (await sandbox.call_function("def f(x): return x + 1", "f", [[1]])).results[0].value == 2
         async with sandbox.python_session() as session:
             assert (await session.execute("1 + 1", Limits())).result == "2"

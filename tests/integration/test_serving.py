@@ -57,9 +57,9 @@ def test_status_counts_what_is_healthy(run: Run, invoke: Run, serve: Serve) -> N
     assert "no gymnast serve is running" in none.err
     served = serve(*MCQA)
     for command in (("gymnast", "status"), ("ng_status",)):
-        found = run(*command)
-        assert found.code == 0, found.err
-        assert "3 healthy, 0 unhealthy" in found.out
+        result = run(*command)
+        assert result.code == 0, result.err
+        assert "3 healthy, 0 unhealthy" in result.out
     told = get_status(invoke)
     assert (told["healthy"], told["unhealthy"]) == (3, 0)
     assert [serve["head"] for serve in told["serves"]] == [served.head]
@@ -240,8 +240,8 @@ def test_a_second_serve_says_who_holds_the_head_port(serve: Serve, serve_here: S
     assert "Traceback" not in second.err
     third = serve(*MCQA)  # takes a free one, and is found
     assert third.head != first.head
-    found = invoke("gymnast", "status", "--head", third.head)
-    assert found.code == 0
+    result = invoke("gymnast", "status", "--head", third.head)
+    assert result.code == 0
     both = invoke("gymnast", "status")
     assert both.code == 0
     assert first.head in both.out
@@ -266,17 +266,17 @@ def test_a_stranger_on_the_head_port_is_not_mistaken_for_us(invoke: Run) -> None
         assert f"(pid {os.getpid()})" in taken.err
 
 
-def test_a_foreign_web_server_is_no_head(invoke: Run) -> None:
+def test_a_foreign_web_server_is_not_a_head(invoke: Run) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), QuietHandler) as stranger:
         thread = threading.Thread(target=stranger.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
-            found = invoke("gymnast", "status", "--head", f"http://127.0.0.1:{stranger.server_port}")
+            result = invoke("gymnast", "status", "--head", f"http://127.0.0.1:{stranger.server_port}")
         finally:
             stranger.shutdown()
             thread.join()
-    assert found.code == 2
-    assert "is not a head server" in found.err
+    assert result.code == 2
+    assert "is not a head server" in result.err
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -303,21 +303,21 @@ def test_a_configured_port_is_used(serve_here: ServeHere) -> None:
 
 
 def test_a_dead_endpoint_stops_the_start_within_its_deadline(invoke: Run) -> None:
-    found = invoke(
+    result = invoke(
         *("gymnast", "serve", "--head-port", "auto", "-e", "mcqa", "--model-url", "http://127.0.0.1:9/v1", "-m", "m"),
         *("--endpoint-timeout", "0.2"),
     )
-    assert found.code == 2
-    assert "waiting up to 0.2 s for http://127.0.0.1:9/v1/models" in found.err
-    assert "the endpoint of 'policy_model' did not become ready within 0.2 s" in found.err
+    assert result.code == 2
+    assert "waiting up to 0.2 s for http://127.0.0.1:9/v1/models" in result.err
+    assert "the endpoint of 'policy_model' did not become ready within 0.2 s" in result.err
 
 
 def test_an_endpoint_that_refuses_the_key_is_a_config_error_at_once(serve_here: ServeHere, invoke: Run) -> None:
     locked = serve_here(host="0.0.0.0", config_paths=[DEMO_POLICY])
     url = f"http://127.0.0.1:{urlsplit(locked.url('policy_model')).port}/v1"
-    found = invoke("gymnast", "serve", "--head-port", "auto", "-e", "mcqa", "--model-url", url, "-m", "m")
-    assert found.code == 2
-    assert "needs a key, and none is set (401)" in found.err
+    result = invoke("gymnast", "serve", "--head-port", "auto", "-e", "mcqa", "--model-url", url, "-m", "m")
+    assert result.code == 2
+    assert "needs a key, and none is set (401)" in result.err
 
 
 def test_instances_elsewhere_are_used_by_url(serve_here: ServeHere, invoke: Run, tmp_path: Path) -> None:
@@ -340,8 +340,8 @@ def test_instances_elsewhere_are_used_by_url(serve_here: ServeHere, invoke: Run,
         )
     )
     source = "resources_servers/mcqa/data/example.jsonl"
-    found = invoke("gymnast", "collect", "-c", "mixed.yaml", "-i", source, "-o", "x.jsonl")
-    assert found.code == 0, found.err
+    result = invoke("gymnast", "collect", "-c", "mixed.yaml", "-i", source, "-o", "x.jsonl")
+    assert result.code == 0, result.err
     local = serve_here(config_paths=["mixed.yaml"])
     assert invoke("gymnast", "status", "--head", local.head).code == 0
     remote.close()
@@ -368,15 +368,15 @@ def write_server(
 
 def test_a_child_that_cannot_start_is_named_with_its_log(invoke: Run, tmp_path: Path) -> None:
     write_server(tmp_path, "broken", "import sys\nprint('about to fail', flush=True)\nraise SystemExit(7)\n")
-    found = invoke("gymnast", "serve", "--head-port", "auto", "-c", "broken.yaml")
-    assert found.code == 2
-    assert "broken" in found.err
-    assert "about to fail" in found.err
+    result = invoke("gymnast", "serve", "--head-port", "auto", "-c", "broken.yaml")
+    assert result.code == 2
+    assert "broken" in result.err
+    assert "about to fail" in result.err
     write_server(tmp_path, "broken", "raise ValueError('my own mistake')\n")
-    found = invoke("gymnast", "serve", "--head-port", "auto", "-c", "broken.yaml")
-    assert found.code == 2
-    assert "my own mistake" in found.err
-    assert "Traceback (most recent call last)" not in found.err
+    result = invoke("gymnast", "serve", "--head-port", "auto", "-c", "broken.yaml")
+    assert result.code == 2
+    assert "my own mistake" in result.err
+    assert "Traceback (most recent call last)" not in result.err
 
 
 VERIFY_BODY = {

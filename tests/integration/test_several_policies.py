@@ -142,7 +142,7 @@ async def test_a_rollout_of_one_policy_among_several(collector: gymnast.Collecto
     assert [(part.agent, part.policy, part.trainable) for part in parts] == [("", "policy_model", [True, True])] * 2
 
 
-async def test_tokens_of_several_models_that_nobody_told_apart_are_a_failure(tmp_path: Path) -> None:
+async def test_tokens_of_several_models_that_were_not_distinguished_are_a_failure(tmp_path: Path) -> None:
     async with gymnast.Collector(config=config_in(tmp_path, says_who=False)) as collector:
         records = [record async for _, record in collector.run(tasks()[:1], max_failed="100%", max_attempts=1)]
     assert [record.failure_kind for record in records] == ["model_bad_reply"]

@@ -202,10 +202,10 @@ def test_without_steps_there_is_no_job() -> None:
 @given(st.integers(1, 500), st.one_of(st.none(), st.integers(1, 500)))
 def test_an_array_has_as_many_elements_as_workers(count: int, max_running: int | None) -> None:
     job = Job("a", "", "/f", "/l", (Step(Component("main", ()), ("true",)),), array=Array(count, max_running))
-    found = re.search(r"--array=0-(\d+)(?:%(\d+))?$", render(job), re.MULTILINE)
-    assert found is not None
-    assert int(found[1]) == count - 1
-    assert found[2] == (str(max_running) if max_running is not None else None)
+    match = re.search(r"--array=0-(\d+)(?:%(\d+))?$", render(job), re.MULTILINE)
+    assert match is not None
+    assert int(match[1]) == count - 1
+    assert match[2] == (str(max_running) if max_running is not None else None)
 
 
 def test_folders_of_the_run_are_mounted_unless_they_are_already() -> None:

@@ -58,7 +58,7 @@ def test_what_is_copied_goes_on_and_what_is_settled_elsewhere_does_not() -> None
     assert not speculation
 
 
-def test_a_copy_that_fails_is_begun_again_when_it_is_looked_for_the_next_time() -> None:
+def test_a_copy_that_fails_is_started_again_when_it_is_looked_for_the_next_time() -> None:
     speculation = Speculation()
     speculation.retarget([row(0)], limit=3)
     speculation.next_row()

@@ -206,7 +206,7 @@ def test_no_prompt_answer_or_argument_leaves_the_run(
     assert prompt[:20].encode() not in data
 
 
-def test_a_collector_that_is_down_is_said_once_and_the_run_succeeds(
+def test_a_collector_that_is_down_is_reported_once_and_the_run_succeeds(
     tmp_path: Path, tasks: Path, script: Script, invoke: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gymnast.tracking.span_exporter.FLUSH_S", 0.5)

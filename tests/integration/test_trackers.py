@@ -142,7 +142,7 @@ def test_a_library_that_is_missing_is_named_with_the_extra(
         ("in_finish", "os.abort()"),
     ],
 )
-def test_a_library_that_fails_is_said_once_and_costs_nothing(
+def test_a_library_that_fails_is_reported_once_and_costs_nothing(
     tmp_path: Path, wandb: FakeWandb, where: str, code: str
 ) -> None:
     wandb.write(**{where: code})
@@ -292,7 +292,7 @@ def test_figures_that_are_not_numbers_do_not_stop_the_rest(tmp_path: Path) -> No
     assert tracked.warnings == []
 
 
-def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     tracked = Tracked(tmp_path, f"tensorboard:{tmp_path}/file")
     tracked.finish()
@@ -300,7 +300,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     assert "NotADirectoryError" in tracked.warnings[0]
 
 
-def test_a_log_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+def test_a_log_folder_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "x_logs").write_text("")
     tracked = Tracked(tmp_path, "tensorboard")
     tracked.publisher.log(1, {"a": 1.0})
@@ -325,9 +325,11 @@ def test_options_name_trackers_with_commas_or_repeated() -> None:
 
 
 def test_a_trainer_reports_its_steps_and_a_restart_continues(tmp_path: Path, wandb: FakeWandb) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     for number in range(2):
-        tracker = TrainingTracker("wandb:p", name="grpo", folder=tmp_path / "t", config={"lr": 0.1}, say=said.append)
+        tracker = TrainingTracker(
+            "wandb:p", name="grpo", folder=tmp_path / "t", config={"lr": 0.1}, say=messages.append
+        )
         with tracker:
             tracker.log(number, {"loss": 0.5, "reward": np.float64(1)})
             tracker.attach([tmp_path / "missing", wandb.folder / "wandb.py"])
@@ -335,7 +337,7 @@ def test_a_trainer_reports_its_steps_and_a_restart_continues(tmp_path: Path, wan
     assert [call["step"] for call in wandb.calls("log")] == [0, 1]
     assert wandb.calls("finish")[0]["summary"] == {"state": "complete", "last.loss": 0.5, "last.reward": 1.0}
     assert wandb.calls("artifact")[0]["files"] == ["wandb.py"]
-    assert said == ["note: wandb: http://tracker/fresh", "note: wandb: continues http://tracker/fresh"]
+    assert messages == ["note: wandb: http://tracker/fresh", "note: wandb: continues http://tracker/fresh"]
 
 
 def test_a_trainer_that_raises_ends_its_tracker_run_as_interrupted(tmp_path: Path, wandb: FakeWandb) -> None:

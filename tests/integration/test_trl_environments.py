@@ -96,7 +96,7 @@ def test_arguments_that_do_not_fit_are_an_answer_for_the_model(shop: TrlEnvironm
 
 
 @pytest.mark.parametrize("max_failed", [0, 1])
-def test_an_environment_that_fails_is_no_reward_of_0(shop: TrlEnvironments, max_failed: int) -> None:
+def test_an_environment_that_fails_is_not_a_reward_of_0(shop: TrlEnvironments, max_failed: int) -> None:
     shop.max_failed = max_failed
     instances = [shop.factory() for _ in range(2)]
     for instance in instances:
@@ -110,7 +110,7 @@ def test_an_environment_that_fails_is_no_reward_of_0(shop: TrlEnvironments, max_
         shop.reward(["no", "no"], environments=instances)
 
 
-def test_mistakes_are_said() -> None:
+def test_mistakes_are_reported() -> None:
     collector = Collector(environments=["arithmetic"], model_type="embedded_model", overrides=[TOKENS])
     environments = TrlEnvironments(collector, sum_tasks(1), environment="arithmetic_resources_server")
     with pytest.raises(UserError, match="the servers are not running"):

@@ -39,7 +39,7 @@ def test_the_cases_of_the_server_are_run_updated_and_published(tmp_path: Path, m
     assert json.loads(capsys.readouterr().out)["verifier_cases"] == 4
 
 
-def test_a_server_that_cannot_be_imported_is_said(tmp_path: Path, capsys: Said) -> None:
+def test_a_server_that_cannot_be_imported_is_reported(tmp_path: Path, capsys: Said) -> None:
     app = tmp_path / "resources_servers" / "quiz" / "app.py"
     app.write_text(app.read_text() + "\nimport no_such_module_of_quiz\n")
     assert run_gym(["env", "test", "quiz"]) == 1

@@ -96,7 +96,7 @@ def test_a_command_that_cannot_be_run_is_a_failed_worker(tmp_path: Path) -> None
     assert "No such file" in (record.reason or "")
 
 
-def test_a_killed_worker_is_told_from_a_cancelled_one(tmp_path: Path) -> None:
+def test_a_killed_worker_is_distinguished_from_a_cancelled_one(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path, "import time; time.sleep(60)", workers=2, max_running=2)
     killed, asked = supervisor.wait_for(0), supervisor.wait_for(1)
     assert killed.pid is not None

@@ -38,9 +38,9 @@ async def container(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[S
 async def test_programs_are_contained(container: Sandbox) -> None:
     async with container.python_session() as session:
         for name in PROGRAMS.keys() - OF_THE_IMAGE.keys():
-            found = await session.execute(HEAD + PROGRAMS[name] + TAIL, QUICK)
-            assert found.ok, (name, found)
-            assert "ESCAPED" not in found.stdout, (name, found)
+            result = await session.execute(HEAD + PROGRAMS[name] + TAIL, QUICK)
+            assert result.ok, (name, result)
+            assert "ESCAPED" not in result.stdout, (name, result)
 
 
 async def test_nothing_runs_between_two_steps(container: Sandbox) -> None:

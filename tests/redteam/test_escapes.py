@@ -59,11 +59,11 @@ time.sleep(30)
 
 
 async def contained(sandbox: Sandbox, code: str, limits: Limits = QUICK) -> Execution:
-    found = await sandbox.run_python(HEAD + code + TAIL, limits=limits)
-    assert "ESCAPED" not in found.stdout, found
-    assert (found.ending, found.exit_code) == ("exited", 0), found
-    assert found.stdout.endswith("CONTAINED\n"), found
-    return found
+    result = await sandbox.run_python(HEAD + code + TAIL, limits=limits)
+    assert "ESCAPED" not in result.stdout, result
+    assert (result.ending, result.exit_code) == ("exited", 0), result
+    assert result.stdout.endswith("CONTAINED\n"), result
+    return result
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -110,12 +110,12 @@ async def test_files_of_the_host_outside_the_system_do_not_exist(sandbox: Sandbo
 
 
 async def test_signals_reach_only_the_program_itself(sandbox: Sandbox) -> None:
-    found = await sandbox.run_python(
+    result = await sandbox.run_python(
         "import os\nfor n in (1, 2, 9, 10, 15, 19): os.kill(1, n)\nos.kill(os.getppid(), 9)\nprint('still here')"
     )
-    assert (found.ending, found.exit_code, found.stdout) == ("exited", 0, "still here\n")
-    found = await sandbox.run_python("import os\nos.kill(0, 9)\nprint('unreachable')")
-    assert (found.ending, found.exit_code, found.stdout) == ("killed", None, "")
+    assert (result.ending, result.exit_code, result.stdout) == ("exited", 0, "still here\n")
+    result = await sandbox.run_python("import os\nos.kill(0, 9)\nprint('unreachable')")
+    assert (result.ending, result.exit_code, result.stdout) == ("killed", None, "")
 
 
 async def test_a_program_cannot_signal_another_one(sandbox: Sandbox) -> None:
@@ -138,9 +138,9 @@ try:
 except OSError:
     print(made)
 """
-    found = await sandbox.run_python(bomb, limits=QUICK)
-    assert found.ok
-    assert int(found.stdout) in range(QUICK.processes - 4, QUICK.processes + 1)
+    result = await sandbox.run_python(bomb, limits=QUICK)
+    assert result.ok
+    assert int(result.stdout) in range(QUICK.processes - 4, QUICK.processes + 1)
     worst = await sandbox.run(
         Program(command=["bash", "-c", "f() { f | f & }; f; sleep 30"], limits=Limits(wall_s=1.5, processes=24))
     )
@@ -148,10 +148,10 @@ except OSError:
 
 
 async def test_a_memory_bomb_is_stopped_and_named(sandbox: Sandbox) -> None:
-    found = await sandbox.run_python("held = []\nwhile True: held.append(bytearray(1 << 22))", limits=QUICK)
-    assert (found.ending, found.exit_code) == ("memory", None)
-    found = await sandbox.run_python(MANY_HOARDERS, limits=QUICK)
-    assert found.ending == "memory", found
+    result = await sandbox.run_python("held = []\nwhile True: held.append(bytearray(1 << 22))", limits=QUICK)
+    assert (result.ending, result.exit_code) == ("memory", None)
+    result = await sandbox.run_python(MANY_HOARDERS, limits=QUICK)
+    assert result.ending == "memory", result
 
 
 @pytest.mark.parametrize("cgroup", ["auto", "off"])
@@ -183,15 +183,17 @@ refused('inodes', empty)
 
 
 async def test_a_file_past_its_limit_ends_the_program_with_a_signal(sandbox: Sandbox) -> None:
-    found = await sandbox.run(Program(command=["sh", "-c", "exec dd if=/dev/zero of=big bs=1M count=64"], limits=QUICK))
-    assert (found.ending, found.exit_code) == ("killed", None)
+    result = await sandbox.run(
+        Program(command=["sh", "-c", "exec dd if=/dev/zero of=big bs=1M count=64"], limits=QUICK)
+    )
+    assert (result.ending, result.exit_code) == ("killed", None)
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 async def test_endless_output_is_cut(sandbox: Sandbox, stream: str) -> None:
-    found = await sandbox.run_python(f"import sys\nwhile True: sys.{stream}.write('x' * 10000)", limits=QUICK)
-    assert (found.ending, found.exit_code) == ("output", None)
-    assert len(getattr(found, stream)) == QUICK.output_bytes
+    result = await sandbox.run_python(f"import sys\nwhile True: sys.{stream}.write('x' * 10000)", limits=QUICK)
+    assert (result.ending, result.exit_code) == ("output", None)
+    assert len(getattr(result, stream)) == QUICK.output_bytes
 
 
 @pytest.mark.parametrize(
@@ -218,20 +220,20 @@ async def test_endless_output_is_cut(sandbox: Sandbox, stream: str) -> None:
     ],
 )
 async def test_the_grader_is_not_timed_out(sandbox: Sandbox, code: str) -> None:
-    found = await sandbox.run_python(code, limits=Limits(wall_s=0.6))
-    assert (found.ending, found.exit_code) == ("timeout", None)
+    result = await sandbox.run_python(code, limits=Limits(wall_s=0.6))
+    assert (result.ending, result.exit_code) == ("timeout", None)
 
 
 async def test_time_on_the_processor_is_summed_over_processes(sandbox: Sandbox) -> None:
     burn = "import os\nfor _ in range(3): os.fork()\nwhile True: pass"
-    found = await sandbox.run_python(burn, limits=Limits(wall_s=600, cpu_s=1))
-    assert (found.ending, found.exit_code) == ("timeout", None)
-    assert found.cpu_seconds >= 0.9
+    result = await sandbox.run_python(burn, limits=Limits(wall_s=600, cpu_s=1))
+    assert (result.ending, result.exit_code) == ("timeout", None)
+    assert result.cpu_seconds >= 0.9
 
 
 async def test_waiting_for_input_that_never_comes_ends_at_once(sandbox: Sandbox) -> None:
-    found = await sandbox.run_python("import sys\nprint(repr(sys.stdin.read()))", limits=QUICK)
-    assert found.stdout == "''\n"
+    result = await sandbox.run_python("import sys\nprint(repr(sys.stdin.read()))", limits=QUICK)
+    assert result.stdout == "''\n"
     closed = await sandbox.run_python(
         "import os\nos.close(0); os.close(1); os.close(2)\nimport time; time.sleep(0.1)", limits=QUICK
     )
@@ -264,8 +266,8 @@ os.wait()
 import time; time.sleep(0.1)
 print("left a daemon")
 """
-    found = await sandbox.run_python(code, limits=QUICK)
-    assert (found.ok, found.stdout) == (True, "left a daemon\n")
+    result = await sandbox.run_python(code, limits=QUICK)
+    assert (result.ok, result.stdout) == (True, "left a daemon\n")
     assert _host_processes(f"sleep {marker}") == []
 
 
@@ -285,17 +287,17 @@ async def test_zombies_and_orphans_do_no_harm(sandbox: Sandbox) -> None:
     ids=["abort", "null pointer", "stack overflow", "recursion"],
 )
 async def test_a_crash_is_reported_and_leaves_no_core(sandbox: Sandbox, code: str) -> None:
-    found = await sandbox.run_python(code, limits=QUICK)
-    assert found.ending in ("killed", "memory"), found
-    assert found.exit_code is None
+    result = await sandbox.run_python(code, limits=QUICK)
+    assert result.ending in ("killed", "memory"), result
+    assert result.exit_code is None
     dumped = await sandbox.run(Program(command=["sh", "-c", "ulimit -c; sh -c 'kill -SEGV $$'; ls"], limits=QUICK))
     assert dumped.stdout == "0\n"
 
 
 @needs("x86_64")
 async def test_system_calls_of_another_abi_kill_the_program(sandbox: Sandbox) -> None:
-    found = await sandbox.run_python("import ctypes; ctypes.CDLL(None).syscall(0x40000000 + 39); print('ESCAPED')")
-    assert (found.ending, found.stdout) == ("killed", "")
+    result = await sandbox.run_python("import ctypes; ctypes.CDLL(None).syscall(0x40000000 + 39); print('ESCAPED')")
+    assert (result.ending, result.stdout) == ("killed", "")
 
 
 async def test_nothing_of_a_program_is_left_for_the_next(sandbox: Sandbox) -> None:
@@ -336,8 +338,8 @@ async def test_an_earlier_program_is_not_in_the_memory_of_the_next(sandbox: Sand
         assert returned.results[0].value == "SECRET-argument" * 3
         async with sandbox.python_session() as session:
             await session.execute("kept = 'SECRET-step'", QUICK)
-        found = await sandbox.run_python(READ_OWN_MEMORY, limits=QUICK)
-        assert (found.ok, found.stdout) == (True, "[]\n"), found
+        result = await sandbox.run_python(READ_OWN_MEMORY, limits=QUICK)
+        assert (result.ok, result.stdout) == (True, "[]\n"), result
 
 
 async def test_programs_do_not_draw_the_same_random_numbers(sandbox: Sandbox) -> None:
@@ -353,8 +355,8 @@ async def test_files_cannot_be_put_outside_of_the_working_directory(sandbox: San
 
 async def test_a_session_is_as_confined_as_a_program(sandbox: Sandbox) -> None:
     async with sandbox.python_session() as session:
-        found = await session.execute(HEAD + PROGRAMS["another user"] + PROGRAMS["password files and homes"], QUICK)
-        assert (found.ending, found.exit_code) == ("exited", 0), found
+        result = await session.execute(HEAD + PROGRAMS["another user"] + PROGRAMS["password files and homes"], QUICK)
+        assert (result.ending, result.exit_code) == ("exited", 0), result
         assert (await session.execute("import os; os.kill(-1, 9)", QUICK)).ending == "exited"
         killed = await session.execute("import os; os.kill(os.getpid(), 9)", QUICK)
         assert (killed.ending, session.alive) == ("killed", False)

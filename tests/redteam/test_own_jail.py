@@ -348,8 +348,8 @@ while True:
 
 
 async def test_children_that_nothing_waits_for_use_the_programs_time(without_groups: Sandbox) -> None:
-    found = await without_groups.run_python(LOST_CHILDREN.format(seconds=0.4), limits=Limits(wall_s=600, cpu_s=1))
-    assert (found.ending, found.cpu_seconds > 0.9) == ("timeout", True), found
+    result = await without_groups.run_python(LOST_CHILDREN.format(seconds=0.4), limits=Limits(wall_s=600, cpu_s=1))
+    assert (result.ending, result.cpu_seconds > 0.9) == ("timeout", True), result
 
 
 async def test_control_groups_count_children_that_are_never_seen(sandbox: Sandbox) -> None:
@@ -359,8 +359,8 @@ async def test_control_groups_count_children_that_are_never_seen(sandbox: Sandbo
         group.remove()
     if not counts:
         skip_without("memory control groups", "they do not count CPU time")
-    found = await sandbox.run_python(LOST_CHILDREN.format(seconds=0.02), limits=Limits(wall_s=600, cpu_s=1))
-    assert found.ending == "timeout", found
+    result = await sandbox.run_python(LOST_CHILDREN.format(seconds=0.02), limits=Limits(wall_s=600, cpu_s=1))
+    assert result.ending == "timeout", result
 
 
 async def test_a_call_gets_its_arguments_when_its_time_starts(sandbox: Sandbox) -> None:

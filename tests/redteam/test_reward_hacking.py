@@ -79,10 +79,10 @@ os.write(3, struct.pack('!II', 4000000000, 4000000000))
 )
 async def test_patching_or_leaving_the_harness_earns_nothing(sandbox: Sandbox, code: str, outcome: str) -> None:
     limits = Limits(wall_s=0.8, memory_mb=256)
-    found = await sandbox.call_function(code, "add", [[1, 2], [2, 2]], limits)
-    assert found.results[0].outcome == outcome, found
-    assert found.results[0].value in (None, 4)
-    assert len(found.results) == 2
+    result = await sandbox.call_function(code, "add", [[1, 2], [2, 2]], limits)
+    assert result.results[0].outcome == outcome, result
+    assert result.results[0].value in (None, 4)
+    assert len(result.results) == 2
 
 
 async def test_an_object_that_equals_everything_arrives_as_plain_data(sandbox: Sandbox) -> None:
@@ -108,5 +108,5 @@ def look(n):
     found = [o for o in gc.get_objects() if isinstance(o, dict) and ('expected' in o or 'reward' in o or 'answer' in o)]
     return len(found)
 """
-    found = await sandbox.call_function(code, "look", [[1]])
-    assert found.results[0].value == 0
+    result = await sandbox.call_function(code, "look", [[1]])
+    assert result.results[0].value == 0

@@ -59,14 +59,14 @@ def collector() -> Iterator[Collector]:
 
 def publish(folder: Path, *, wait_s: float = 60.0, **changes: Any) -> list[str]:
     """One point and the end, to the fake library. Returns what was said."""
-    said: list[str] = []
+    messages: list[str] = []
     described = {"name": "x", "run_id": "r", "log_dir": folder / "logs", "state": folder / "s.json"}
     run = TrackedRun(**{**described, "event_dir": folder / "events", **changes})
-    publisher = Publisher(parse_trackers("wandb"), lambda: run, said.append, wait_s=wait_s)
+    publisher = Publisher(parse_trackers("wandb"), lambda: run, messages.append, wait_s=wait_s)
     publisher.start()
     publisher.log(1, {"a": 1.0})
     publisher.finish(Finish("complete", {"n": 1}, []))
-    return said
+    return messages
 
 
 def wait_for(check: Callable[[], object]) -> None:
@@ -99,8 +99,8 @@ def wait_for(check: Callable[[], object]) -> None:
 def test_a_library_with_odd_habits_gets_every_point(tmp_path: Path, wandb: FakeWandb, code: str) -> None:
     is_prompt = "input(" in code
     wandb.write(in_init=code)
-    said = publish(tmp_path)
-    warnings = [text for text in said if text.startswith("warning")]
+    messages = publish(tmp_path)
+    warnings = [text for text in messages if text.startswith("warning")]
     assert len(warnings) == int(is_prompt)
     assert bool(wandb.calls("log")) != is_prompt
     assert bool(wandb.calls("finish")) != is_prompt
@@ -119,15 +119,15 @@ def test_a_library_with_odd_habits_gets_every_point(tmp_path: Path, wandb: FakeW
     ],
 )
 def test_any_config_reaches_the_library(tmp_path: Path, wandb: FakeWandb, config: dict[Any, Any]) -> None:
-    said = publish(tmp_path, config=config)
-    assert [text for text in said if text.startswith("warning")] == []
+    messages = publish(tmp_path, config=config)
+    assert [text for text in messages if text.startswith("warning")] == []
     assert wandb.calls("finish")
 
 
 def test_a_state_file_that_cannot_be_written_does_not_end_tracking(tmp_path: Path, wandb: FakeWandb) -> None:
     (tmp_path / "file").write_text("")
-    said = publish(tmp_path, state=tmp_path / "file" / "s.json")
-    assert any("a resume starts new tracker runs" in text for text in said)
+    messages = publish(tmp_path, state=tmp_path / "file" / "s.json")
+    assert any("a resume starts new tracker runs" in text for text in messages)
     assert wandb.calls("finish")
 
 
@@ -140,8 +140,8 @@ def test_a_full_disk_for_the_state_file_does_not_end_tracking(
         raise UserError("the disk is full")
 
     monkeypatch.setattr("gymnast.tracking.publisher.atomic_write", refuse)
-    said = publish(tmp_path)
-    assert any("the disk is full" in text for text in said)
+    messages = publish(tmp_path)
+    assert any("the disk is full" in text for text in messages)
     assert wandb.calls("finish")
 
 
@@ -155,10 +155,10 @@ def test_ctrl_c_ends_the_wait_for_a_tracker(tmp_path: Path, wandb: FakeWandb) ->
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts beside itself
     try:
         threading.Thread(target=interrupt, daemon=True).start()
-        said = publish(tmp_path, wait_s=300.0)
+        messages = publish(tmp_path, wait_s=300.0)
     finally:
         signal.signal(signal.SIGINT, handler)
-    assert "stopped by Ctrl-C" in said[-1]
+    assert "stopped by Ctrl-C" in messages[-1]
 
 
 ORPHAN = """
@@ -212,38 +212,38 @@ async def test_a_process_without_free_files_runs_without_trackers(number: int, m
     def refuse() -> None:
         raise OSError(number, os.strerror(number))
 
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr("os.pipe", refuse)
-    tracking = RunTracking(parse_trackers("tensorboard"), said.append)
+    tracking = RunTracking(parse_trackers("tensorboard"), messages.append)
     with tracking.watch(_Engine()):  # type: ignore[arg-type]
         pass
     tracking.finish(None)
-    assert len(said) == 1
-    assert "the run continues without" in said[0]
+    assert len(messages) == 1
+    assert "the run continues without" in messages[0]
 
 
 async def test_a_process_without_free_threads_runs_without_trackers(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr("threading.Thread.start", refuse)
-    tracking = RunTracking(parse_trackers("tensorboard"), said.append)
+    tracking = RunTracking(parse_trackers("tensorboard"), messages.append)
     with tracking.watch(_Engine()):  # type: ignore[arg-type]
         pass
     tracking.finish(None)
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
 def test_a_process_without_free_threads_runs_without_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr("threading.Thread.start", refuse)
-    with SpanExporter("http://127.0.0.1:9", TelemetryEnviron(), said.append) as exporter:
+    with SpanExporter("http://127.0.0.1:9", TelemetryEnviron(), messages.append) as exporter:
         exporter.put(AttemptSpans("2" * 32, [SPAN]))
-    assert any("not delivered" in text for text in said)
+    assert any("not delivered" in text for text in messages)
 
 
 # --- spans -----------------------------------------------------------------------------------------------------------
@@ -306,25 +306,25 @@ def test_spans_that_a_server_makes_up_do_not_cost_the_others(collector: Collecto
     value = base64.b64encode(zlib.compress(msgspec.json.encode([list(fields.values())]))).decode()
     recorder = SpanRecorder("2" * 32, "3" * 16)
     recorder.merge_reply({SPANS_HEADER: value})
-    said: list[str] = []
-    with SpanExporter(collector.url, TelemetryEnviron(), said.append, flush_s=60) as exporter:
+    messages: list[str] = []
+    with SpanExporter(collector.url, TelemetryEnviron(), messages.append, flush_s=60) as exporter:
         exporter.put(AttemptSpans("2" * 32, [*recorder.spans, Span("4" * 16, "", "mine", 1, 2)]))
     assert "mine" in {span.name for span in collector.spans()}
-    assert said == []
+    assert messages == []
 
 
 # --- collectors ------------------------------------------------------------------------------------------------------
 
 
 def export(url: str, flush_s: float = 60.0) -> list[str]:
-    said: list[str] = []
-    with SpanExporter(url, TelemetryEnviron(), said.append, flush_s=flush_s) as exporter:
+    messages: list[str] = []
+    with SpanExporter(url, TelemetryEnviron(), messages.append, flush_s=flush_s) as exporter:
         exporter.put(AttemptSpans("2" * 32, [SPAN]))
-    return said
+    return messages
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_said_and_not_taken_for_success(status: int) -> None:
+def test_a_redirect_is_reported_and_not_taken_for_success(status: int) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
@@ -344,12 +344,12 @@ def test_a_redirect_is_said_and_not_taken_for_success(status: int) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
-        said = export(f"http://127.0.0.1:{server.server_address[1]}")
+        messages = export(f"http://127.0.0.1:{server.server_address[1]}")
     finally:
         server.shutdown()
         server.server_close()
-    assert f"answered {status}" in said[0]
-    assert "1 spans were not delivered" in said[1]
+    assert f"answered {status}" in messages[0]
+    assert "1 spans were not delivered" in messages[1]
 
 
 def test_a_collector_on_this_machine_is_not_reached_through_a_proxy(
@@ -366,7 +366,7 @@ def test_a_collector_on_this_machine_is_not_reached_through_a_proxy(
 @pytest.mark.parametrize(
     "reply", [b"", b"HTTP/1.1 200 OK\r\n", b"not http\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nx"]
 )
-def test_a_port_that_is_not_a_collector_is_said_once(reply: bytes) -> None:
+def test_a_port_that_is_not_a_collector_is_reported_once(reply: bytes) -> None:
     import socket
 
     listener = socket.create_server(("127.0.0.1", 0))
@@ -387,10 +387,10 @@ def test_a_port_that_is_not_a_collector_is_said_once(reply: bytes) -> None:
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
-    said = export(f"http://127.0.0.1:{listener.getsockname()[1]}", flush_s=1.0)
+    messages = export(f"http://127.0.0.1:{listener.getsockname()[1]}", flush_s=1.0)
     listener.close()
-    assert len(said) <= 2
-    assert bool(said) != reply.startswith(b"HTTP/1.1 200")
+    assert len(messages) <= 2
+    assert bool(messages) != reply.startswith(b"HTTP/1.1 200")
 
 
 # --- whole runs ------------------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ def _figures(*options: str) -> dict[str, Any]:
     """The bench asserts that as many samples as were asked for come and can be trained on."""
     command = [sys.executable, str(BENCH), "--json", "--environment", "shop_lookup", *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)["shop_lookup"]
-    assert found["large"]["rollouts"] == 4096 * 16
-    return found
+    data: dict[str, Any] = json.loads(done.stdout)["shop_lookup"]
+    assert data["large"]["rollouts"] == 4096 * 16
+    return data
 
 
 def test_a_large_batch_takes_little_more_than_its_samples() -> None:

@@ -24,7 +24,7 @@ RECIPES = ROOT / "recipes"
         (("--kl", "-1"), "--kl must be at least 0, got -1.0"),
     ],
 )
-def test_a_plan_that_cannot_be_trained_is_told_before_anything_starts(
+def test_a_plan_that_cannot_be_trained_is_reported_before_anything_starts(
     tmp_path: Path, words: tuple[str, ...], problem: str
 ) -> None:
     command = [sys.executable, str(RECIPES / "grpo_embedded.py"), "--out", str(tmp_path / "out"), *words]

@@ -105,13 +105,13 @@ def test_real_rollouts_of_several_turns_are_whole_in_a_data_proto(real_batch: Ba
 
 def test_verl_gives_the_advantages_that_we_give(real_batch: Batch) -> None:
     proto = proto_of(real_batch)
-    found = grpo(proto)
+    advantages = grpo(proto)
     ours = [value for group in real_batch.groups for value in group_advantages(group)]
     assert any(ours), "some group must have rewards that differ"
     for place, value in enumerate(ours):
         mask = proto.batch["response_mask"][place].bool()
-        assert found[place][mask].tolist() == pytest.approx([value or 0.0] * int(mask.sum()), abs=1e-4)
-        assert not found[place][~mask].any()
+        assert advantages[place][mask].tolist() == pytest.approx([value or 0.0] * int(mask.sum()), abs=1e-4)
+        assert not advantages[place][~mask].any()
 
 
 def test_importance_ratios_are_one_and_the_loss_has_a_gradient(real_batch: Batch, model: Any) -> None:
@@ -133,17 +133,17 @@ def test_masked_rows_have_exactly_no_loss(real_batch: Batch, model: Any) -> None
     ]
     proto = proto_of(Batch(tuple(masked)))
     logprobs = model_logprobs(model, proto).requires_grad_()
-    found = grpo(proto)
-    assert not found.any()
+    advantages = grpo(proto)
+    assert not advantages.any()
     assert not proto.batch["response_mask"].any()
     model.zero_grad()
-    total = (logprobs * found * proto.batch["response_mask"]).sum()
+    total = (logprobs * advantages * proto.batch["response_mask"]).sum()
     total.backward()
     assert all(not one.grad.any() for one in model.parameters() if one.grad is not None)
     assert set(proto.non_tensor_batch[REASON]) == {"environment"}
 
 
-def test_a_masked_row_gets_no_gradient_beside_others(real_batch: Batch) -> None:
+def test_a_masked_row_gets_no_gradient_next_to_others(real_batch: Batch) -> None:
     samples = list(real_batch.samples)
     samples[1] = samples[1].masked(MaskReason.BAD_LOGPROBS, "call 0")
     proto = data_proto(samples, group_indexes(real_batch), pad_id=PAD, columns={"uid": group_indexes(real_batch)})
@@ -161,9 +161,9 @@ def test_a_failed_row_is_a_padding_token_that_nothing_is_learned_from() -> None:
     assert proto.batch["response_mask"].sum(dim=1).tolist() == [2, 0, 2]
     assert proto.batch["attention_mask"][1].sum().item() == 2, "no engine of verl takes an empty row"
     assert proto.non_tensor_batch["gymnast_reward"].tolist() == [1.0, None, 0.0]
-    found = grpo(proto)
-    assert not found[1].any()
-    assert found[0].max().item() > 0 > found[2].min().item(), "it did not shift its siblings' baseline"
+    advantages = grpo(proto)
+    assert not advantages[1].any()
+    assert advantages[0].max().item() > 0 > advantages[2].min().item(), "it did not shift its siblings' baseline"
     assert proto.batch["rm_scores"][1].sum().item() == 0.5
 
 
@@ -200,9 +200,9 @@ def test_an_empty_result_puts_no_token_into_the_loss() -> None:
     assert nothing.mask_reason in {MaskReason.NO_TOKENS, MaskReason.NOTHING_SAMPLED}
     proto = data_proto([nothing, sample(5, 6)], [0, 0], pad_id=PAD, columns={"uid": [0, 0]})
     assert proto.batch["response_mask"][0].sum().item() == 0
-    found = grpo(proto)
-    assert not found[0].any()
-    assert not found[1].any(), "alone in its group it has nothing to be better than"
+    advantages = grpo(proto)
+    assert not advantages[0].any()
+    assert not advantages[1].any(), "alone in its group it has nothing to be better than"
 
 
 def test_a_rollout_that_forked_is_masked_and_counted_here() -> None:
@@ -245,7 +245,7 @@ def test_verls_own_entries_have_them_as_well() -> None:
     assert entry["routed_experts"][:3].tolist() == rows.tolist()
 
 
-def test_weights_of_rows_are_told_where_the_engine_counts_them() -> None:
+def test_weights_of_rows_are_reported_where_the_engine_counts_them() -> None:
     versions = ("7", "v0", "3-4")
     samples = [sample_of(good(RolloutKey(0, place), version=version)) for place, version in enumerate(versions)]
     proto = data_proto(samples, [0, 0, 0], pad_id=PAD)

@@ -80,13 +80,13 @@ def test_a_step_of_the_trainer(tmp_path: Path, manage: Callable[..., Any]) -> No
     client = Client()
     manager = manage(client)
     asked = questions(tmp_path, [*shop_tasks(3), *sum_tasks(1)], 4)
-    found = manager.generate_sequences(asked)
-    assert len(found) == 16
-    assert found.non_tensor_batch["__num_turns__"].max() > 1
-    assert found.batch["response_mask"].sum(dim=1).min() > 0
-    assert set(found.non_tensor_batch["min_global_steps"]) == {3}, "verl's steps are the weights of the tokens"
-    assert found.meta_info["timing"]["gymnast/drift_rate"] == 0.0
-    joined = asked.union(found)
+    output = manager.generate_sequences(asked)
+    assert len(output) == 16
+    assert output.non_tensor_batch["__num_turns__"].max() > 1
+    assert output.batch["response_mask"].sum(dim=1).min() > 0
+    assert set(output.non_tensor_batch["min_global_steps"]) == {3}, "verl's steps are the weights of the tokens"
+    assert output.meta_info["timing"]["gymnast/drift_rate"] == 0.0
+    joined = asked.union(output)
     assert joined.non_tensor_batch["uid"].tolist() == [f"uid-{place}" for place in range(4) for _ in range(4)]
     # conversations stay where their prefix is cached: fewer names than calls
     assert len({name for name, _ in client.calls}) < len(client.calls)
@@ -96,9 +96,9 @@ def test_validation_is_asked_for_as_its_settings_say(tmp_path: Path, manage: Cal
     manager = manage(Client())
     asked = questions(tmp_path, sum_tasks(2), 2)
     asked.meta_info["validate"] = True
-    found = manager.generate_sequences(asked)
+    output = manager.generate_sequences(asked)
     for first in (0, 2):  # greedy: repeats are the same
-        assert torch.equal(found.batch["responses"][first], found.batch["responses"][first + 1])
+        assert torch.equal(output.batch["responses"][first], output.batch["responses"][first + 1])
 
 
 def test_validation_measures_masked_rollouts_by_their_own_reward(tmp_path: Path, manage: Callable[..., Any]) -> None:
@@ -160,7 +160,7 @@ def test_a_row_that_may_fail_is_masked_and_the_others_are_trained_on(
     assert found.meta_info["timing"]["gymnast/masked/failed"] == 1
 
 
-def test_logprobs_that_are_no_numbers_are_asked_for_again_and_then_masked(
+def test_logprobs_that_are_not_numbers_are_asked_for_again_and_then_masked(
     tmp_path: Path, manage: Callable[..., Any]
 ) -> None:
     """Of one call for ever: asked a bounded number of times, then its row is masked. Nothing is trained on NaN."""
@@ -205,7 +205,7 @@ def test_a_batch_of_another_dataset_is_refused(tmp_path: Path, manage: Callable[
         manager.generate_sequences(asked)
 
 
-def test_how_a_generation_ended_is_told_from_its_tokens() -> None:
+def test_how_a_generation_ended_is_read_from_its_tokens() -> None:
     """verl says `completed` of everything."""
     from types import SimpleNamespace
 

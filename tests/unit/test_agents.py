@@ -208,12 +208,12 @@ async def test_a_failure_to_list_tools_fails_the_attempt_and_is_not_remembered()
 
 
 @pytest.mark.parametrize("arguments", ["{broken", "[1]", '"text"', "null"])
-async def test_unparseable_arguments_are_told_to_the_model(arguments: str) -> None:
+async def test_unparseable_arguments_are_reported_to_the_model(arguments: str) -> None:
     world = World([{"tool_calls": [{"name": "note", "arguments": arguments}]}, "done"])
     assert "Invalid tool call arguments" in world.outputs(await world.run())[0]
 
 
-async def test_wrong_arguments_are_told_to_the_model_as_the_server_said_it() -> None:
+async def test_wrong_arguments_are_reported_to_the_model_as_the_server_said_it() -> None:
     world = World([{"tool_calls": [call("note", wrong=1)]}, "done"])
     detail = json.loads(world.outputs(await world.run())[0])["detail"]
     assert detail[0]["loc"] == ["body", "text"]
@@ -268,7 +268,7 @@ async def test_max_steps_ends_an_endless_loop_and_the_attempt_is_scored() -> Non
     assert SimpleAgentSettings(resources_server={"name": "a"}, model_server={"name": "b"}).max_steps == 64
 
 
-async def test_a_turn_of_reasoning_alone_is_no_answer() -> None:
+async def test_a_turn_of_reasoning_alone_is_not_an_answer() -> None:
     reply = await World([{"reasoning": "hm"}, "done"]).run()
     assert [item["type"] for item in reply.body["response"]["output"]] == ["reasoning", "message"]
 

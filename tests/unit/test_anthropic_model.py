@@ -239,7 +239,7 @@ async def test_a_busy_endpoint_is_tried_again(bench: Bench, busy: Any) -> None:
         (message({"type": "new_block"}), FailureKind.MODEL_BAD_REPLY),
     ],
 )
-async def test_other_errors_are_told_once(bench: Bench, reply: Any, kind: FailureKind) -> None:
+async def test_other_errors_are_reported_once(bench: Bench, reply: Any, kind: FailureKind) -> None:
     server = await start(bench, reply)
     failure = (await bench.ask()).failure
     assert failure is not None

@@ -70,7 +70,7 @@ def test_what_is_affected(pins: str, affected: str, code: int, tmp_path: Path) -
     assert AUDIT.main(write(tmp_path, pins, affected=affected)) == code
 
 
-def test_an_accepted_advisory_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_accepted_advisory_is_not_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert AUDIT.main(write(tmp_path, "sampler==1", more='accepted = "not reachable"')) == 0
     assert "CVE-0 is accepted: not reachable" in capsys.readouterr().out
 
@@ -88,9 +88,9 @@ def test_a_list_that_cannot_be_read(more: str, tmp_path: Path, capsys: pytest.Ca
 
 def test_the_outcome_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert AUDIT.main([*write(tmp_path, "sampler==1\nother==3"), "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert [(hit["package"], hit["advisory"]["id"]) for hit in found["hits"]] == [("sampler", "CVE-0")]
-    assert found["never_looked_up"] == ["other"]
+    data = json.loads(capsys.readouterr().out)
+    assert [(hit["package"], hit["advisory"]["id"]) for hit in data["hits"]] == [("sampler", "CVE-0")]
+    assert data["never_looked_up"] == ["other"]
 
 
 def test_our_own_list_is_valid_and_has_no_hit() -> None:

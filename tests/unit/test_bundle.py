@@ -73,5 +73,5 @@ def test_keys_in_the_lines_that_programs_print(line: str) -> None:
         "usage: 12345 output_tokens, 7 reasoning_tokens, tokens_per_s 12.5",
     ],
 )
-def test_what_is_no_secret_stays(line: str) -> None:
+def test_what_is_not_a_secret_stays(line: str) -> None:
     assert Redactor(Scrubber()).text(line) == line

@@ -145,7 +145,7 @@ def test_a_system_prompt_that_changes_every_time_does_not_make_storage_quadratic
 # --- reasons ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_clients_change_in_an_echo_is_no_edit() -> None:
+def test_what_clients_change_in_an_echo_is_not_an_edit() -> None:
     talk = Talk()
     talk.ask([user("hi")], [thought("hm"), said("Hello. "), called("look", call_id="a", at="x", to="y")])
     echo = [
@@ -193,7 +193,7 @@ def test_an_answer_told_in_other_words_stays_what_it_was() -> None:
     assert talk.texts() == ["look", "It said: a", "go", "It said: b", "done"]
 
 
-def test_thoughts_sent_back_as_text_are_no_edit() -> None:
+def test_thoughts_sent_back_as_text_are_not_an_edit() -> None:
     talk = Talk()
     talk.ask([user("hi")], [thought("hm"), said("Hello.")])
     told = [user("hi"), said("<think>\nhm\n</think>"), said("Hello."), user("more")]
@@ -275,7 +275,7 @@ def test_calls_at_the_same_time_do_not_share_a_segment() -> None:
     assert [tree.begin(grown).reason, tree.begin(grown).reason] == [CallReason.EXTENDS, CallReason.BRANCH]
 
 
-def test_many_calls_are_no_recursion() -> None:
+def test_many_calls_are_not_a_recursion() -> None:
     talk, history = Talk(), list[Any]()
     for turn in range(350):
         history.append(user(str(turn)))

@@ -52,7 +52,7 @@ def test_schemas_that_every_backend_takes(name: str) -> None:
         (parameters({"type": "string", "pattern": "^a+$", "maxLength": 3}), "pattern_length"),
     ],
 )
-def test_what_xgrammar_silently_drops_is_said(schema: Any, rule: str) -> None:
+def test_what_xgrammar_silently_drops_is_reported(schema: Any, rule: str) -> None:
     found = [one for one in backend_problems(schema) if one.backend == "xgrammar"]
     assert [(one.rule, one.effect) for one in found] == [(rule, "loosened")]
 

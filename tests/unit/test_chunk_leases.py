@@ -327,7 +327,7 @@ def test_of_many_claimers_one_wins(tmp_path: Path) -> None:
     assert sum(one is not None for one in won) == 1
 
 
-def test_a_lost_reply_of_the_file_system_is_no_lost_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_reply_of_the_file_system_is_not_a_lost_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS may carry a link out, lose the reply, try again, and say that it exists already."""
     link = os.link
 
@@ -358,7 +358,7 @@ def stale_opens(monkeypatch: pytest.MonkeyPatch, times: int) -> list[float]:
 
 
 @pytest.mark.parametrize("times", [1, 4])
-def test_a_file_that_was_replaced_elsewhere_is_read_anew(
+def test_a_file_that_was_replaced_elsewhere_is_read_again(
     times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "beat.1.json").write_bytes(b"new")

@@ -24,7 +24,7 @@ from tests.helpers.jsonl import example_rows, write_jsonl
 from tests.helpers.planned_runs import DEMO, plan_examples
 
 
-def test_a_planner_that_died_halfway_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_planner_that_died_halfway_is_not_an_obstacle(tmp_path: Path) -> None:
     """Killed after the inputs were written and before the plan was: nothing was collected, so it is planned anew."""
     first = plan_examples(tmp_path)
     layout = first.layout
@@ -59,7 +59,7 @@ def test_only_ways_that_a_submit_has_are_named(tmp_path: Path) -> None:
     assert not any(word in caught.value.next for word in ("--extend", "--fork", "--force"))
 
 
-def test_a_folder_that_cannot_be_is_told_in_words(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_is_reported_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot write into .*file"):
         plan_examples(tmp_path, output=tmp_path / "file" / "x.jsonl")

@@ -49,7 +49,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp_path: Path) -> None:
     run_number = 2
-    found = nemo_gym_rollouts(
+    result = nemo_gym_rollouts(
         ctx=wrap_arguments(
             "+agent_name=math_with_judge_simple_agent "
             "+num_samples_in_parallel=64 "
@@ -76,9 +76,9 @@ def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp
         exclusive=True,
         dry_run=True,  # the only argument that is ours: nothing is submitted here
     )
-    assert [job.output.name for job in found.jobs] == [f"rollouts-rs{seed}.jsonl" for seed in range(4)]
-    assert len(found.scripts) == 4
-    script = found.scripts[3]
+    assert [job.output.name for job in result.jobs] == [f"rollouts-rs{seed}.jsonl" for seed in range(4)]
+    assert len(result.scripts) == 4
+    script = result.scripts[3]
     assert "#SBATCH --exclusive" in script
     assert "#SBATCH --gpus-per-node=8" in script
     assert "--container-image=registry/vllm:1" in script
@@ -87,14 +87,14 @@ def test_the_documented_call_runs_with_only_the_import_changed(cluster: str, tmp
     assert not list(tmp_path.glob("lustre/**/*"))
     # What the call names as containers see it is used by its name outside, and mounted under that.
     results = f"{tmp_path}/lustre/results/math_verification_aime24/run2"
-    assert {str(job.output.parent) for job in found.jobs} == {results}
+    assert {str(job.output.parent) for job in result.jobs} == {results}
     assert f"#SBATCH --output={quoted_start(f'{results}/jobs/')}" in script
     mounts = shlex.quote(f"--container-mounts={tmp_path}/lustre:/workspace,{results}:{results}") + " "
     assert script.replace("\\\n    ", "").count(mounts) == 2
 
 
 def test_where_logs_go_elsewhere_containers_still_have_the_folder_of_the_rollouts(cluster: str, tmp_path: Path) -> None:
-    found = nemo_gym_rollouts(
+    result = nemo_gym_rollouts(
         cluster=cluster,
         config_paths="a.yaml",
         input_file="x.jsonl",
@@ -103,7 +103,7 @@ def test_where_logs_go_elsewhere_containers_still_have_the_folder_of_the_rollout
         server_address="http://node:8000",
         dry_run=True,
     )
-    script = found.scripts[0].replace("\\\n    ", "")
+    script = result.scripts[0].replace("\\\n    ", "")
     logs = f"{tmp_path}/lustre/logs"
     mounts = f"{tmp_path}/lustre:/workspace,{tmp_path}/out:{tmp_path}/out,{logs}:{logs}"
     assert shlex.quote(f"--container-mounts={mounts}") + " " in script
@@ -115,9 +115,13 @@ def test_options_that_mean_nothing_here_are_taken_and_said(
     """On the command line as from Python; what nobody knows is refused."""
     words = ["--cluster", cluster, "--config_paths", "a.yaml", "--input_file", "x", "--output_dir", "out", "--dry_run"]
     words += ["--server_address", "http://node:8000", "--no-reuse_code", "--reuse_code_exp", "old", "+a=1"]
-    told = invoke("gymnast", "nemo-gym-rollouts", *words, "--skip_hf_home_check")
-    assert told.code == 0, told.err
-    assert [line.split()[1] for line in told.err.splitlines()] == ["reuse_code", "reuse_code_exp", "skip_hf_home_check"]
+    result = invoke("gymnast", "nemo-gym-rollouts", *words, "--skip_hf_home_check")
+    assert result.code == 0, result.err
+    assert [line.split()[1] for line in result.err.splitlines()] == [
+        "reuse_code",
+        "reuse_code_exp",
+        "skip_hf_home_check",
+    ]
     refused = invoke("gymnast", "nemo-gym-rollouts", *words, "--reuse-cod")
     assert (refused.code, "unknown option --reuse-cod" in refused.err) == (2, True)
 
@@ -138,7 +142,7 @@ def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
     assert shlex.quote(command) in fetched.message.replace("\\\n    ", "")
     assert "#SBATCH --partition=cpu" in fetched.message
     assert "gpus" not in fetched.message, "the site's number is not for a job that wants none"
-    found = nemo_gym_rollouts(
+    result = nemo_gym_rollouts(
         cluster=cluster,
         config_paths=["a.yaml"],
         input_file="x.jsonl",
@@ -148,7 +152,7 @@ def test_data_steps_are_jobs(cluster: str, tmp_path: Path) -> None:
         before=[["data", "download", "--repo-id", "a/b", "--artifact", "v.jsonl", "--output", "x.jsonl"]],
         dry_run=True,
     )
-    data, collect = found.scripts
+    data, collect = result.scripts
     assert "data download --repo-id a/b" in data.replace("\\\n    ", "")
     assert "afterok:123" in data
     assert "sidecar.pyz" in collect
@@ -193,7 +197,7 @@ def test_a_container_that_the_site_does_not_have_is_never_taken_for_an_image(clu
 
 
 def test_a_sandbox_is_a_component_and_its_address_is_found_in_the_job(cluster: str, tmp_path: Path) -> None:
-    found = nemo_gym_rollouts(
+    result = nemo_gym_rollouts(
         cluster=cluster,
         config_paths="a.yaml",
         input_file="x",
@@ -202,7 +206,7 @@ def test_a_sandbox_is_a_component_and_its_address_is_found_in_the_job(cluster: s
         with_sandbox=True,
         dry_run=True,
     )
-    assert "--container-image=registry/sandbox:1" in found.scripts[0]
+    assert "--container-image=registry/sandbox:1" in result.scripts[0]
     with pytest.raises(UserError, match="sandbox service"):
         nemo_gym_rollouts(
             config_paths="a.yaml", input_file="x", output_dir=str(tmp_path), with_sandbox=True, dry_run=True
@@ -217,18 +221,18 @@ def test_a_real_key_stands_in_no_script(cluster: str, tmp_path: Path) -> None:
         "server_address": "https://models.example/v1",
         "policy_api_key": "sk-very-secret",
     }
-    found = nemo_gym_rollouts(**call, dry_run=True)
-    assert "oc.env:GYMNAST_POLICY_API_KEY" in found.scripts[0]
-    assert "sk-very-secret" not in found.scripts[0]
+    result = nemo_gym_rollouts(**call, dry_run=True)
+    assert "oc.env:GYMNAST_POLICY_API_KEY" in result.scripts[0]
+    assert "sk-very-secret" not in result.scripts[0]
     with pytest.raises(UserError, match="GYMNAST_POLICY_API_KEY must be set"):
         nemo_gym_rollouts(**call, cluster=cluster)
 
 
 def test_options_about_packing_are_noted_and_misspelt_ones_refused(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     call: dict[str, Any] = {"config_paths": "a.yaml", "input_file": "x", "output_dir": str(tmp_path), "dry_run": True}
-    nemo_gym_rollouts(**call, reuse_code=False, on_note=said.append)
-    assert said == ["note: reuse_code has no effect here"]
+    nemo_gym_rollouts(**call, reuse_code=False, on_note=messages.append)
+    assert messages == ["note: reuse_code has no effect here"]
     with pytest.raises(TypeError, match="no option 'sever_gpus'"):
         nemo_gym_rollouts(**call, sever_gpus=8)
 
@@ -273,8 +277,8 @@ def test_each_engine_draws_with_its_own_seed(tmp_path: Path) -> None:
 
 def test_a_server_on_several_nodes_is_one_as_in_that_pipeline(tmp_path: Path) -> None:
     call: dict[str, Any] = {"config_paths": "a.yaml", "input_file": "x", "output_dir": str(tmp_path), "model": "m"}
-    found = nemo_gym_rollouts(**call, server_type="vllm", server_gpus=8, server_nodes=2, dry_run=True)
-    assert "--tensor-parallel-size 8 --pipeline-parallel-size 2" in found.scripts[0]
+    result = nemo_gym_rollouts(**call, server_type="vllm", server_gpus=8, server_nodes=2, dry_run=True)
+    assert "--tensor-parallel-size 8 --pipeline-parallel-size 2" in result.scripts[0]
 
 
 def test_further_options_of_sbatch() -> None:
@@ -305,26 +309,26 @@ def test_across_seeds_by_hand(tmp_path: Path) -> None:
     seed_run(tmp_path, 0, {0: 1.0, 1: 0.0, 2: 0.0}, {0: "a", 1: "x", 2: "q"})
     seed_run(tmp_path, 1, {0: 1.0, 1: 1.0, 2: 0.0}, {0: "a", 1: "b", 2: "q"})
     seed_run(tmp_path, 2, {0: 0.0, 1: 0.0, 2: 0.0}, {0: "c", 1: "x", 2: "r"})
-    found = combine_seeds(find_seeds(tmp_path))
-    assert [round(estimate.value, 6) for _, estimate in found.pass_at] == [
+    combined = combine_seeds(find_seeds(tmp_path))
+    assert [round(estimate.value, 6) for _, estimate in combined.pass_at] == [
         round((2 / 3 + 1 / 3) / 3, 6),
         round((1 + 2 / 3) / 3, 6),
         round(2 / 3, 6),
     ]
-    assert found.majority_at[-1][0] == 3
-    assert found.majority_at[-1][1].value == pytest.approx(1 / 3)  # "a" wins task 0, "x" wins task 1, "q" task 2
-    assert found.voted_by == "extracted_answer"
-    assert (found.tasks, found.rollouts, found.missing, found.k) == (3, 9, 0, 3)
-    assert found.metrics["pass@3/accuracy"] == pytest.approx(100 * 2 / 3)
+    assert combined.majority_at[-1][0] == 3
+    assert combined.majority_at[-1][1].value == pytest.approx(1 / 3)  # "a" wins task 0, "x" wins task 1, "q" task 2
+    assert combined.voted_by == "extracted_answer"
+    assert (combined.tasks, combined.rollouts, combined.missing, combined.k) == (3, 9, 0, 3)
+    assert combined.metrics["pass@3/accuracy"] == pytest.approx(100 * 2 / 3)
 
 
 def test_what_is_missing_is_counted_and_never_a_zero(tmp_path: Path) -> None:
     seed_run(tmp_path, 0, {0: 1.0, 1: 1.0})
     seed_run(tmp_path, 1, {0: 1.0, 1: None})
-    found = combine_seeds(find_seeds(tmp_path))
-    assert found.pass_at[0][1].value == 1.0
-    assert (found.missing, found.rollouts, found.voted_by) == (1, 3, "reward")
-    assert [one.scored for one in found.seeds] == [2, 1]
+    combined = combine_seeds(find_seeds(tmp_path))
+    assert combined.pass_at[0][1].value == 1.0
+    assert (combined.missing, combined.rollouts, combined.voted_by) == (1, 3, "reward")
+    assert [one.scored for one in combined.seeds] == [2, 1]
 
 
 def test_seeds_over_other_tasks_are_refused(tmp_path: Path) -> None:

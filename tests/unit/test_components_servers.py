@@ -26,52 +26,52 @@ def option(words: tuple[str, ...], name: str) -> str | None:
     return words[words.index(name) + 1] if name in words else None
 
 
-def test_all_gpus_of_a_node_are_one_server_unless_told_otherwise() -> None:
-    found = make_server_component(wanted())
-    assert found.command[:3] == ("vllm", "serve", "org/m")
-    assert option(found.command, "--tensor-parallel-size") == "8"
-    assert option(found.command, "--host") == "{host}"
-    assert option(found.command, "--port") == "{port}"
-    assert (found.tasks, found.gpus_per_task, found.addresses) == (1, 8, 1)
-    assert found.ready is not None
-    assert found.ready.path == "/health"
+def test_all_gpus_of_a_node_are_one_server_unless_configured_otherwise() -> None:
+    component = make_server_component(wanted())
+    assert component.command[:3] == ("vllm", "serve", "org/m")
+    assert option(component.command, "--tensor-parallel-size") == "8"
+    assert option(component.command, "--host") == "{host}"
+    assert option(component.command, "--port") == "{port}"
+    assert (component.tasks, component.gpus_per_task, component.addresses) == (1, 8, 1)
+    assert component.ready is not None
+    assert component.ready.path == "/health"
 
 
 def test_replicas_fill_every_node() -> None:
-    found = make_server_component(wanted(tensor_parallel=2, nodes=3))
-    assert (found.nodes, found.tasks_per_node, found.gpus_per_task, found.addresses) == (3, 4, 2, 12)
-    assert found.restarts == 3
+    component = make_server_component(wanted(tensor_parallel=2, nodes=3))
+    assert (component.nodes, component.tasks_per_node, component.gpus_per_task, component.addresses) == (3, 4, 2, 12)
+    assert component.restarts == 3
     fewer = make_server_component(wanted(replicas=2, nodes=3))
     assert (fewer.tasks_per_node, fewer.gpus_per_task) == (2, 4)
     assert option(fewer.command, "--tensor-parallel-size") == "4"
 
 
 def test_pipeline_parallel_within_a_node() -> None:
-    found = make_server_component(wanted(tensor_parallel=2, pipeline_parallel=2))
-    assert (found.tasks_per_node, found.gpus_per_task) == (2, 4)
-    assert option(found.command, "--pipeline-parallel-size") == "2"
+    component = make_server_component(wanted(tensor_parallel=2, pipeline_parallel=2))
+    assert (component.tasks_per_node, component.gpus_per_task) == (2, 4)
+    assert option(component.command, "--pipeline-parallel-size") == "2"
 
 
 def test_a_model_larger_than_a_node_is_one_server_over_nodes() -> None:
-    found = make_server_component(wanted(tensor_parallel=8, pipeline_parallel=2, nodes=2))
-    assert (found.nodes, found.tasks_per_node, found.gpus_per_task) == (2, 1, 8)
-    assert found.addresses == 1
-    assert found.restarts == 0  # a part of it cannot be started again alone
-    for words in (found.command, found.rest_command):
+    component = make_server_component(wanted(tensor_parallel=8, pipeline_parallel=2, nodes=2))
+    assert (component.nodes, component.tasks_per_node, component.gpus_per_task) == (2, 1, 8)
+    assert component.addresses == 1
+    assert component.restarts == 0  # a part of it cannot be started again alone
+    for words in (component.command, component.rest_command):
         assert option(words, "--nnodes") == "2"
         assert option(words, "--node-rank") == "{task}"
         assert option(words, "--master-addr") == "{head}"
         assert option(words, "--master-port") == "{head_port}"
-    assert "--headless" in found.rest_command
-    assert "--headless" not in found.command
+    assert "--headless" in component.rest_command
+    assert "--headless" not in component.command
 
 
 def test_sglang_over_nodes_runs_the_same_words_everywhere() -> None:
-    found = make_server_component(wanted(kind="sglang", tensor_parallel=16, nodes=2))
-    assert found.command == found.rest_command
-    assert option(found.command, "--dist-init-addr") == "{head}:{head_port}"
-    assert option(found.command, "--tp-size") == "16"
-    assert option(found.command, "--model-path") == "org/m"
+    component = make_server_component(wanted(kind="sglang", tensor_parallel=16, nodes=2))
+    assert component.command == component.rest_command
+    assert option(component.command, "--dist-init-addr") == "{head}:{head_port}"
+    assert option(component.command, "--tp-size") == "16"
+    assert option(component.command, "--model-path") == "org/m"
 
 
 def test_vllms_own_data_parallel_mode_is_one_address() -> None:
@@ -95,23 +95,23 @@ def test_remote_code_is_trusted_only_when_asked() -> None:
 
 def test_what_the_user_says_of_sizes_and_names_is_not_said_again() -> None:
     arguments = split_arguments("-tp 4 --served-model-name=short --dtype auto")
-    found = make_server_component(wanted(arguments=arguments))
-    assert "--tensor-parallel-size" not in found.command
-    assert found.command[-5:] == arguments
-    assert found.command.count("--served-model-name") == 0
+    component = make_server_component(wanted(arguments=arguments))
+    assert "--tensor-parallel-size" not in component.command
+    assert component.command[-5:] == arguments
+    assert component.command.count("--served-model-name") == 0
     assert served_model_name(wanted(arguments=arguments)) == "short"
     assert served_model_name(wanted(arguments=("--served-model-name", "other"))) == "other"
     assert served_model_name(wanted()) == "org/m"
 
 
 def test_any_command_serves() -> None:
-    found = make_server_component(
+    component = make_server_component(
         wanted(kind="command", gpus=0, command=("serve", "{model}", "--listen", "{host}:{port}"), arguments=("-v",))
     )
-    assert found.command == ("serve", "org/m", "--listen", "{host}:{port}", "-v")
-    assert found.gpus_per_task == 0
-    assert found.ready is not None
-    assert found.ready.path == "/v1/models"
+    assert component.command == ("serve", "org/m", "--listen", "{host}:{port}", "-v")
+    assert component.gpus_per_task == 0
+    assert component.ready is not None
+    assert component.ready.path == "/v1/models"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_no_layout_uses_a_gpu_twice(
     gpus: int, nodes: int, tensor: int | None, pipeline: int, replicas: int | None, parts: int | None, kind: str
 ) -> None:
     try:
-        found = make_server_component(
+        component = make_server_component(
             wanted(
                 kind=kind,
                 gpus=gpus,
@@ -165,5 +165,5 @@ def test_no_layout_uses_a_gpu_twice(
         )
     except UserError:
         return
-    assert 1 <= found.tasks_per_node * found.gpus_per_task <= gpus
-    assert found.nodes == nodes
+    assert 1 <= component.tasks_per_node * component.gpus_per_task <= gpus
+    assert component.nodes == nodes

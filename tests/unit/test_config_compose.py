@@ -38,7 +38,7 @@ def test_a_judge_in_an_override_does_not_stand_for_the_policy() -> None:
     assert config.instances["policy_model"].implementation == "vllm_model"
 
 
-def test_a_missing_model_name_is_told_by_its_option() -> None:
+def test_a_missing_model_name_is_reported_by_its_option() -> None:
     config = compose(read_environ({}), environments=["mcqa"], model_url="http://127.0.0.1:1/v1")
     (problem,) = config.problems
     assert "pass the model's name with -m NAME" in str(problem)

@@ -262,7 +262,7 @@ def test_bad_rows_are_errors_that_name_file_line_and_reason(tmp_path: Path) -> N
     (tmp_path / "b.jsonl").write_text(f'{{"responses_create_params": {{"input": 1}}}}\n[]\n{{}}\n{good}')
     with pytest.raises(DataError) as raised:
         prepare_in(tmp_path, train("a.jsonl"), train("b.jsonl", name="b"))
-    said = str(raised.value)
+    message = str(raised.value)
     for text in (
         "5 bad rows; nothing was written",
         "a.jsonl line 2: not JSON",
@@ -271,7 +271,7 @@ def test_bad_rows_are_errors_that_name_file_line_and_reason(tmp_path: Path) -> N
         "b.jsonl line 2: the row is not a JSON object",
         "b.jsonl line 3: the row has no 'responses_create_params'",
     ):
-        assert text in said
+        assert text in message
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["a.jsonl", "b.jsonl", "c.yaml"]
 
 
@@ -369,8 +369,8 @@ def test_all_missing_files_are_named_at_once(tmp_path: Path) -> None:
     benchmark = {"name": "b", "type": "benchmark", "jsonl_fpath": "b.jsonl", "prepare_script": "make_b.py"}
     with pytest.raises(NotFoundError) as raised:
         prepare_in(tmp_path, train("a.jsonl", huggingface_identifier={"repo_id": "org/a"}), benchmark)
-    said = str(raised.value)
-    assert all(text in said for text in ("a.jsonl", "b.jsonl", "run make_b.py", "--download"))
+    message = str(raised.value)
+    assert all(text in message for text in ("a.jsonl", "b.jsonl", "run make_b.py", "--download"))
 
 
 def test_both_older_identifiers_stand_side_by_side(configure: Configure, tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ def test_preparation_fetches_what_is_missing_and_nothing_else(local_hub: LocalHu
         ),
     ],
 )
-def test_what_cannot_be_fetched_is_said_before_anything_is(
+def test_what_cannot_be_fetched_is_reported_before_anything_is(
     tmp_path: Path,
     local_hub: LocalHub,
     client: Hub,

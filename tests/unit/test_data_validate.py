@@ -132,8 +132,8 @@ def test_what_came_first_is_shown_first_however_it_was_found(lines: list[int]) -
 def test_a_license_must_be_known(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [row()])
     assert not validate([InputFile("a", path, license=LICENSES[0])], None).problems
-    found = validate([InputFile("a", path, license="Apache 2")], None)
-    assert said(found, "license") == ["a: unknown license 'Apache 2'; did you mean 'Apache 2.0'?"]
+    result = validate([InputFile("a", path, license="Apache 2")], None)
+    assert said(result, "license") == ["a: unknown license 'Apache 2'; did you mean 'Apache 2.0'?"]
 
 
 def test_an_empty_file_is_a_problem(tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ def test_a_reply_survives_responses_and_back(text: str | None, calls: list[tuple
 
 
 @given(st.lists(texts, max_size=3), texts)
-def test_thoughts_and_text_are_told_apart(thoughts: list[str], text: str) -> None:
+def test_thoughts_and_text_are_distinguished(thoughts: list[str], text: str) -> None:
     content = "".join(f"<think>{thought}</think>" for thought in thoughts) + text
     assert split_thinking(content) == (thoughts, text)
     items = message_to_items({"content": content}, new_id=new_id(), parse_thinking=True)

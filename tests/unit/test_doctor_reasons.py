@@ -207,7 +207,7 @@ def test_data_in_an_error_is_not_its_reason(tmp_path: Path) -> None:
     assert "node_disk" not in ids
 
 
-def test_the_names_of_printed_fields_are_no_evidence(tmp_path: Path) -> None:
+def test_the_names_of_printed_fields_are_not_evidence(tmp_path: Path) -> None:
     log = (
         "INFO vLLM API server version 9.9\n"
         "ERROR 02-02 10:00:00 [dump.py:1] Stats(running=1, waiting=0, hits=2, corrupted_files=3, old=4, evicted=5)\n"

@@ -123,7 +123,7 @@ def test_levels_that_are_numbers(line: bytes, level: Level) -> None:
     assert level_of(line) is level
 
 
-def test_a_word_of_failure_within_an_option_is_no_hint() -> None:
+def test_a_word_of_failure_within_an_option_is_not_a_hint() -> None:
     assert not hints_at_failure(b"RUN fetch update --fix-missing && fetch install mill")
     assert hints_at_failure(b"the sieve of mill 3 is missing")
 
@@ -146,7 +146,7 @@ def test_classes_by_words_that_programs_share(message: str, kind: str) -> None:
     "line",
     ["    0 sieves tested and failed,", "Result: 0 of 12 bags failed", "0 errors", "done (0 mills with errors)"],
 )
-def test_nothing_that_failed_is_no_failure(line: str) -> None:
+def test_nothing_that_failed_is_not_a_failure(line: str) -> None:
     assert not hints_at_failure(line.encode())
 
 
@@ -164,7 +164,7 @@ def test_an_object_where_code_wants_text_is_a_bug_of_that_code_and_not_a_wrong_v
     assert first["id"] == "install_mismatch"
 
 
-def test_a_model_that_an_endpoint_does_not_know_is_no_missing_command(tmp_path: Path) -> None:
+def test_a_model_that_an_endpoint_does_not_know_is_not_a_missing_command(tmp_path: Path) -> None:
     reply = "Error code: 404 - {'error': {'message': 'Model not found or not loaded'}}"
     assert findings(tmp_path, f"{steps(2)}2031-05-06 09:11:00 ERROR taste: call failed: {reply}\n")[0]["id"] == (
         "model_name_wrong"

@@ -44,7 +44,7 @@ def test_a_verdict_about_an_item_and_a_heading_report_no_failure(line: bytes) ->
     assert level_of(line) is Level.INFO
 
 
-def test_a_sentence_of_a_model_is_no_hint() -> None:
+def test_a_sentence_of_a_model_is_not_a_hint() -> None:
     assert not hints_at_failure(b"However, I cannot look this up, so the second method fails too.")
     assert hints_at_failure(b"lookup of shard 9 failed")
 
@@ -162,7 +162,7 @@ def test_a_tracker_that_fails_does_not_end_the_work(tmp_path: Path) -> None:
     assert report(tmp_path, f"wandb: ERROR while calling the API: deadline exceeded\n{rest}").is_healthy
 
 
-def test_one_request_for_an_unknown_model_is_no_fault_of_a_server_that_goes_on(tmp_path: Path) -> None:
+def test_one_request_for_an_unknown_model_is_not_a_fault_of_a_server_that_goes_on(tmp_path: Path) -> None:
     refused = "ERROR 03-04 11:20:31 [chat.py:9] The model `paint` does not exist.\n"
     answered = 'INFO:     10.0.0.1:40{} - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
     assert report(tmp_path, refused + "".join(answered.format(port) for port in range(10, 16))).is_healthy
@@ -205,7 +205,7 @@ def test_words_of_failure_long_before_a_normal_end_do_not_count(tmp_path: Path) 
     ).is_healthy
 
 
-def test_what_a_collective_passes_on_is_said_by_the_line_that_names_it(tmp_path: Path) -> None:
+def test_what_a_collective_passes_on_is_reported_by_the_line_that_names_it(tmp_path: Path) -> None:
     log = "RuntimeError: NCCL error: unhandled cuda error, version 2\nLast error:\nCuda failure: out of memory\n"
     assert first(tmp_path, f"vLLM API server version 9\n{log}")["id"] == "cuda_oom"
 
@@ -218,11 +218,11 @@ def test_names_in_a_list_are_data() -> None:
     assert hints_at_failure(b"upload of ['a', 'b'] was rejected")
 
 
-def test_mathematics_is_no_hint() -> None:
+def test_mathematics_is_not_a_hint() -> None:
     assert not hints_at_failure("so ¬B ∨ C cannot be met".encode())
 
 
-def test_a_note_is_no_failure() -> None:
+def test_a_note_is_not_a_failure() -> None:
     assert level_of(b"Note: floating-point exceptions are signalling: IEEE_DENORMAL") is Level.INFO
 
 
@@ -260,7 +260,7 @@ def test_an_exception_of_an_earlier_run_in_the_same_file_is_not_the_cause(tmp_pa
     assert "advantages" in first(tmp_path, log)["symptom"]
 
 
-def test_texts_of_a_model_with_words_of_failure_are_no_failures(tmp_path: Path) -> None:
+def test_texts_of_a_model_with_words_of_failure_are_not_failures(tmp_path: Path) -> None:
     names = [f"{a}{b}" for a in "ABCDEF" for b in "GHIJK"]
     lines = [f"{name}: the proof of {name.lower()}x is invalid here\n" + "a line\n" * 60 for name in names]
     assert report(tmp_path, "".join(lines)).as_json()["findings"] == []
@@ -304,7 +304,7 @@ def test_a_log_that_ends_with_minutes_of_waiting_is_told_as_a_stall(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("what", "minutes"), [("waiting for requests", 9), ("waiting for the lock", 2)])
-def test_a_server_without_work_and_a_short_wait_are_no_stalls(tmp_path: Path, what: str, minutes: int) -> None:
+def test_a_server_without_work_and_a_short_wait_are_not_stalls(tmp_path: Path, what: str, minutes: int) -> None:
     assert report(tmp_path, waits(what, minutes)).as_json()["findings"] == []
 
 
@@ -317,6 +317,6 @@ def test_a_check_of_a_program_that_names_a_setting_is_about_the_setting(tmp_path
     assert first(tmp_path, frame + "AssertionError\n")["id"] == "code_exception"
 
 
-def test_a_quota_of_the_day_is_no_rate_limit() -> None:
+def test_a_quota_of_the_day_is_not_a_rate_limit() -> None:
     assert classify("429: you have exceeded today's quota for model Bird-5, try again tomorrow") == "quota_used_up"
     assert classify("429: rate limit reached for model Bird-5, retry in 2 s") == "throttled"

@@ -47,7 +47,7 @@ def test_a_second_witness_makes_more_than_a_guess(tmp_path: Path) -> None:
     assert (finding["id"], finding["confidence"]) == ("bad_setting", "medium")
 
 
-def test_a_source_file_in_a_message_is_no_missing_file(tmp_path: Path) -> None:
+def test_a_source_file_in_a_message_is_not_a_missing_file(tmp_path: Path) -> None:
     finding = first(tmp_path, f"{FRAMES}RuntimeError: 90 rounds exceeded. Error occurred in file: /srv/mill/core.cc\n")
     assert finding["confidence"] == "low"
 
@@ -61,7 +61,7 @@ def test_a_source_file_in_a_message_is_no_missing_file(tmp_path: Path) -> None:
         "getpeername (milld): Transport endpoint is not connected",
     ],
 )
-def test_a_number_in_a_name_and_a_good_end_are_no_witnesses(message: str) -> None:
+def test_a_number_in_a_name_and_a_good_end_are_not_witnesses(message: str) -> None:
     assert classify(message) not in {"access_denied", "throttled", "terminated", "storage_lost"}
 
 
@@ -147,7 +147,7 @@ def test_a_crash_in_the_output_that_another_program_passes_on_is_a_failure() -> 
     assert not reports_failure(b"2031/05/06 09:11:01 [DEBUG] plugin: mill: ground 3 bags")
 
 
-def test_a_paragraph_is_no_hint() -> None:
+def test_a_paragraph_is_not_a_hint() -> None:
     sentence = b"The answer names the mill (and its stones), but it does not find why the sieve failed: "
     assert not hints_at_failure(b"Reasoning: " + sentence * 4)
 

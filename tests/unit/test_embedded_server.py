@@ -172,8 +172,13 @@ async def test_a_tool_rollout_has_the_same_exact_tokens_in_every_dialect(policie
             assert other == said
             assert [call.sampled for call in tokens.calls] == [call.sampled for call in ledger.calls]
             assert [call.delta for call in tokens.calls] == [call.delta for call in ledger.calls]
-            told = audit(tokens)
-            assert (told.is_exact, told.drift, len(told.segments), told.ids_sent) == (True, 0, 1, len(tokens.calls))
+            audit_result = audit(tokens)
+            assert (audit_result.is_exact, audit_result.drift, len(audit_result.segments), audit_result.ids_sent) == (
+                True,
+                0,
+                1,
+                len(tokens.calls),
+            )
     assert max(turns) >= 3
 
 

@@ -74,16 +74,16 @@ def test_numbers_are_read(body: str, maximum: int, requested: int) -> None:
     assert (diagnosis.max_tokens, diagnosis.requested_tokens) == (maximum, requested)
 
 
-def test_zero_tokens_that_were_asked_for_are_no_overflow() -> None:
-    said = "max_tokens must be at least 1, got 0."
-    assert diagnose(400, said, request={"max_tokens": 0}).cause is Cause.PARAMETER_REFUSED
-    assert diagnose(400, said, request={"max_tokens": None}).cause is Cause.CONTEXT_OVERFLOW
+def test_zero_tokens_that_were_asked_for_are_not_an_overflow() -> None:
+    message = "max_tokens must be at least 1, got 0."
+    assert diagnose(400, message, request={"max_tokens": 0}).cause is Cause.PARAMETER_REFUSED
+    assert diagnose(400, message, request={"max_tokens": None}).cause is Cause.CONTEXT_OVERFLOW
 
 
 @pytest.mark.parametrize("status", [None, 400])
 def test_only_what_a_server_is_known_for_counts_as_a_full_context(status: int | None) -> None:
-    said = "your text is a bit too long for the context window of this thing"
-    detail = FailureDetail(FailureKind.MODEL_REJECTED, Stage.MODEL, said, status=status, body=said)
+    message = "your text is a bit too long for the context window of this thing"
+    detail = FailureDetail(FailureKind.MODEL_REJECTED, Stage.MODEL, message, status=status, body=message)
     assert not is_context_overflow(detail)
     known = FailureDetail(
         FailureKind.MODEL_REJECTED, Stage.MODEL, "", status=400, body="maximum context length is 10 tokens"

@@ -381,7 +381,7 @@ async def test_what_was_used_behind_http_comes_back_in_a_header(bench: Bench) ->
     assert progress.usage_counter.cost == pytest.approx(120e-6)
 
 
-async def test_a_model_server_of_somebody_else_is_accounted_by_its_usage(bench: Bench) -> None:
+async def test_a_model_server_of_another_user_is_accounted_by_its_usage(bench: Bench) -> None:
     async def theirs(_: Any, receive: Receive, send: Send) -> None:
         await read_body(receive)
         await send_reply(send, Reply(200, {"output": [], "usage": {"input_tokens": 3, "output_tokens": 4}}))
@@ -557,7 +557,7 @@ def test_text_in_any_pieces_is_the_text(content: str, thought: str, sizes: list[
     assert (offset is None) == (not content and not thought)
 
 
-def test_a_stream_without_its_end_is_no_reply() -> None:
+def test_a_stream_without_its_end_is_not_a_reply() -> None:
     with pytest.raises(BrokenStream):
         parse_completion_stream(sse(delta(content="x"), done=False).encode())
     with pytest.raises(StreamedError):

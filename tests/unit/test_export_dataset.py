@@ -260,8 +260,8 @@ def test_an_export_without_rows_says_what_helps(
 
 def test_an_export_cannot_be_printed(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
     run = write_run(tmp_path / "r", [rollout(0, reward=1.0)])
-    told = invoke("gymnast", "export", str(run), "--format", "sft", "-o", "-")
-    assert (told.code, "name a folder" in told.err) == (2, True)
+    result = invoke("gymnast", "export", str(run), "--format", "sft", "-o", "-")
+    assert (result.code, "name a folder" in result.err) == (2, True)
     assert not (tmp_path / "-").exists()
 
 

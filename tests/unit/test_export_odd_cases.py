@@ -559,7 +559,7 @@ def test_an_output_below_a_file_names_the_file(tmp_path: Path) -> None:
         ("nothing_like_it > 1", "available: agent"),
     ],
 )
-def test_a_text_without_quotes_is_no_column(tmp_path: Path, text: str, hint: str) -> None:
+def test_a_text_without_quotes_is_not_a_column(tmp_path: Path, text: str, hint: str) -> None:
     with pytest.raises(UserError, match=rf"(?s)there is no column.*{hint}"):
         export(write_run(tmp_path / "r", [rollout()]), tmp_path / "o", where=text)
 

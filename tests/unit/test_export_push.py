@@ -61,12 +61,12 @@ def test_an_interrupted_upload_continues_where_it_stopped(tmp_path: Path, hub: U
         client.publish_folder("org/d", folder, names, say=lambda _: None)
     hub.refused = set()
     export(tmp_path)  # the same files
-    said: list[str] = []
-    client.publish_folder("org/d", folder, names, private=False, say=said.append)
+    messages: list[str] = []
+    client.publish_folder("org/d", folder, names, private=False, say=messages.append)
     assert hub.commits == names
-    assert sum("is already there" in text for text in said) == 2
+    assert sum("is already there" in text for text in messages) == 2
     assert hub.visibility == {"org/d": "private"}
-    client.publish_folder("org/d", folder, names, say=said.append)
+    client.publish_folder("org/d", folder, names, say=messages.append)
     assert hub.commits == names
 
 

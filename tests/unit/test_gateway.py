@@ -103,47 +103,47 @@ async def test_the_key_may_come_in_any_clients_header(header: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "wrong", "sk-gymnast-"])
 async def test_without_its_key_a_rollout_is_closed(key: str) -> None:
-    found = Fixture(["x"])
-    reply = await found.send("/v1/chat/completions", HI, key=key)
+    fixture = Fixture(["x"])
+    reply = await fixture.send("/v1/chat/completions", HI, key=key)
     assert reply.status == 401
     assert reply.body["error"]["code"] == "invalid_api_key"
-    assert not found.door.trace.calls
+    assert not fixture.door.trace.calls
 
 
 async def test_the_key_of_one_rollout_does_not_open_another() -> None:
-    found = Fixture(["x"])
-    _, _, other_key = found.open("2-0")
-    assert (await found.send("/v1/chat/completions", HI, key=other_key)).status == 401
+    fixture = Fixture(["x"])
+    _, _, other_key = fixture.open("2-0")
+    assert (await fixture.send("/v1/chat/completions", HI, key=other_key)).status == 401
 
 
-async def test_a_url_with_somebody_elses_rollout_id_leads_nowhere() -> None:
-    found = Fixture(["x"])
-    found.path = found.path.replace("/1-0/", "/2-0/")
-    assert (await found.send("/v1/models", method="GET")).status == 404
+async def test_a_url_with_another_users_rollout_id_leads_nowhere() -> None:
+    fixture = Fixture(["x"])
+    fixture.path = fixture.path.replace("/1-0/", "/2-0/")
+    assert (await fixture.send("/v1/models", method="GET")).status == 404
 
 
 async def test_an_ended_rollout_cannot_be_written_to() -> None:
-    found = Fixture(["x"])
-    await found.gateway.close(found.door)
-    reply = await found.chat(*HI["messages"])
+    fixture = Fixture(["x"])
+    await fixture.gateway.close(fixture.door)
+    reply = await fixture.chat(*HI["messages"])
     assert reply.status == 404
     assert "has ended" in reply.body["error"]["message"]
-    assert not found.door.trace.calls
+    assert not fixture.door.trace.calls
 
 
 async def test_calls_in_flight_are_cut_off_at_the_end() -> None:
-    found = Fixture([{"hang": True}])
-    asking = asyncio.create_task(found.chat(*HI["messages"]))
+    fixture = Fixture([{"hang": True}])
+    asking = asyncio.create_task(fixture.chat(*HI["messages"]))
     await asyncio.sleep(0.01)
-    await found.gateway.close(found.door)
+    await fixture.gateway.close(fixture.door)
     assert (await asking).status == 410
-    (call,) = found.capture()["calls"]
+    (call,) = fixture.capture()["calls"]
     assert (call["error_category"], call["output"]) == ("incomplete", None)
 
 
 async def test_rollouts_without_an_id_get_one_of_their_own() -> None:
-    found = Fixture(["x"])
-    first, second = found.open(None)[1], found.open(None)[1]
+    fixture = Fixture(["x"])
+    first, second = fixture.open(None)[1], fixture.open(None)[1]
     assert first.split("/")[2] != second.split("/")[2]
 
 
@@ -163,11 +163,11 @@ async def test_rollouts_without_an_id_get_one_of_their_own() -> None:
     ],
 )
 async def test_every_dialect_is_one_call_of_the_trace(path: str, body: dict[str, Any]) -> None:
-    found = Fixture(["hello there"])
-    reply = await found.send(path, {**body, "model": "any-name"})
+    fixture = Fixture(["hello there"])
+    reply = await fixture.send(path, {**body, "model": "any-name"})
     assert reply.status == 200
     assert "hello there" in reply.text()
-    (call,) = found.capture()["calls"]
+    (call,) = fixture.capture()["calls"]
     assert call["dialect"] in path
     assert (call["model"], call["model_requested"]) == ("scripted", "any-name")
     assert (call["status_code"], call["finish_reason"], call["reason"]) == (200, "stop", "first")
@@ -176,38 +176,38 @@ async def test_every_dialect_is_one_call_of_the_trace(path: str, body: dict[str,
 
 
 async def test_what_a_request_says_in_vain_is_named() -> None:
-    found = Fixture(["x"])
-    await found.send("/v1/responses", {"input": "hi", "prompt_cache_key": "k"})
-    assert found.capture()["calls"][0]["ignored"] == ["prompt_cache_key"]
+    fixture = Fixture(["x"])
+    await fixture.send("/v1/responses", {"input": "hi", "prompt_cache_key": "k"})
+    assert fixture.capture()["calls"][0]["ignored"] == ["prompt_cache_key"]
 
 
 async def test_conversations_go_on_across_dialects() -> None:
-    found = Fixture([{"reasoning": "hm", "tool_calls": [{"name": "look", "call_id": "c"}]}, "done"])
-    await found.send("/v1/messages", {**HI, "max_tokens": 9})
+    fixture = Fixture([{"reasoning": "hm", "tool_calls": [{"name": "look", "call_id": "c"}]}, "done"])
+    await fixture.send("/v1/messages", {**HI, "max_tokens": 9})
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{ }"}}
     said = {"role": "assistant", "content": None, "tool_calls": [call]}
-    await found.chat(*HI["messages"], said, {"role": "tool", "tool_call_id": "c", "content": "sky"})
-    assert [call["reason"] for call in found.capture()["calls"]] == ["first", "extends"]
-    kinds = [item["type"] for item in found.door.trace.main_output()]
+    await fixture.chat(*HI["messages"], said, {"role": "tool", "tool_call_id": "c", "content": "sky"})
+    assert [call["reason"] for call in fixture.capture()["calls"]] == ["first", "extends"]
+    kinds = [item["type"] for item in fixture.door.trace.main_output()]
     assert kinds == ["reasoning", "function_call", "function_call_output", "message"]
-    assert [item["type"] for item in history_of(found.capture(), 1)][-2:] == ["function_call", "function_call_output"]
+    assert [item["type"] for item in history_of(fixture.capture(), 1)][-2:] == ["function_call", "function_call_output"]
 
 
 async def test_thoughts_can_be_sent_back_over_messages() -> None:
     """Anthropic's clients send thoughts back only if they are signed."""
-    found = Fixture([{"reasoning": "hm", "text": "hello"}, "done"])
-    said = (await found.send("/v1/messages", {**HI, "max_tokens": 9})).body
+    fixture = Fixture([{"reasoning": "hm", "text": "hello"}, "done"])
+    said = (await fixture.send("/v1/messages", {**HI, "max_tokens": 9})).body
     assert said["content"][0]["signature"]
     more = [*HI["messages"], {"role": "assistant", "content": said["content"]}, {"role": "user", "content": "more"}]
-    await found.send("/v1/messages", {"messages": more, "max_tokens": 9})
-    assert [call["reason"] for call in found.capture()["calls"]] == ["first", "extends"]
-    thoughts = [item for item in found.door.trace.main_output() if item["type"] == "reasoning"]
+    await fixture.send("/v1/messages", {"messages": more, "max_tokens": 9})
+    assert [call["reason"] for call in fixture.capture()["calls"]] == ["first", "extends"]
+    thoughts = [item for item in fixture.door.trace.main_output() if item["type"] == "reasoning"]
     assert [item["encrypted_content"] for item in thoughts] == [None]
 
 
 async def test_streamed_responses_come_in_deltas() -> None:
-    found = Fixture([{"reasoning": "hm", "text": "hello", "tool_calls": [{"name": "look"}]}])
-    stream = (await found.send("/v1/responses", {"input": "hi", "stream": True})).text()
+    fixture = Fixture([{"reasoning": "hm", "text": "hello", "tool_calls": [{"name": "look"}]}])
+    stream = (await fixture.send("/v1/responses", {"input": "hi", "stream": True})).text()
     events = [orjson.loads(line[6:]) for line in stream.split("\n") if line.startswith("data: ")]
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     deltas = {event["type"]: event["delta"] for event in events if event["type"].endswith(".delta")}
@@ -223,21 +223,21 @@ async def test_streamed_responses_come_in_deltas() -> None:
 
 
 async def test_a_response_can_be_continued_by_its_id() -> None:
-    found = Fixture(["one", "two"])
-    first = (await found.send("/v1/responses", {"input": "hi"})).body
-    second = await found.send("/v1/responses", {"input": "more", "previous_response_id": first["id"]})
+    fixture = Fixture(["one", "two"])
+    first = (await fixture.send("/v1/responses", {"input": "hi"})).body
+    second = await fixture.send("/v1/responses", {"input": "more", "previous_response_id": first["id"]})
     assert second.body["output"][0]["content"][0]["text"] == "two"
-    assert [call["reason"] for call in found.capture()["calls"]] == ["first", "extends"]
-    unknown = await found.send("/v1/responses", {"input": "more", "previous_response_id": "resp_else"})
+    assert [call["reason"] for call in fixture.capture()["calls"]] == ["first", "extends"]
+    unknown = await fixture.send("/v1/responses", {"input": "more", "previous_response_id": "resp_else"})
     assert unknown.status == 400
 
 
 async def test_models_are_listed_and_any_name_is_one() -> None:
-    found = Fixture(["x"])
-    listed = await found.send("/v1/models", method="GET")
+    fixture = Fixture(["x"])
+    listed = await fixture.send("/v1/models", method="GET")
     assert [entry["id"] for entry in listed.body["data"]] == ["policy"]
-    assert (await found.send("/v1/models/claude-7", method="GET")).body["id"] == "claude-7"
-    counted = await found.send("/v1/messages/count_tokens", HI)
+    assert (await fixture.send("/v1/models/claude-7", method="GET")).body["id"] == "claude-7"
+    counted = await fixture.send("/v1/messages/count_tokens", HI)
     assert counted.status == 404
     assert "does not count tokens" in counted.body["error"]["message"]
 
@@ -261,52 +261,52 @@ def test_the_task_decides_about_sampling() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 async def test_model_calls_are_bounded(path: str) -> None:
-    found = Fixture(["x"], max_model_calls=1)
+    fixture = Fixture(["x"], max_model_calls=1)
     body = {**HI, "max_tokens": 9, "input": "hi"}
-    assert (await found.send(path, body)).status == 200
-    reply = await found.send(path, body)
+    assert (await fixture.send(path, body)).status == 200
+    reply = await fixture.send(path, body)
     assert reply.status == 403
     assert "used its 1 model calls" in reply.body["error"]["message"]
-    assert found.door.ended_by == "max_model_calls"
-    assert found.door.last_failure is None
+    assert fixture.door.ended_by == "max_model_calls"
+    assert fixture.door.last_failure is None
 
 
 async def test_output_tokens_are_bounded() -> None:
-    found = Fixture([{"text": "x", "usage": {"input_tokens": 1, "output_tokens": 6}}], max_output_tokens=10)
-    assert (await found.chat(*HI["messages"])).status == 200
-    assert (await found.chat(*HI["messages"])).status == 200
-    assert (await found.chat(*HI["messages"])).status == 403
-    assert found.door.ended_by == "max_output_tokens"
+    fixture = Fixture([{"text": "x", "usage": {"input_tokens": 1, "output_tokens": 6}}], max_output_tokens=10)
+    assert (await fixture.chat(*HI["messages"])).status == 200
+    assert (await fixture.chat(*HI["messages"])).status == 200
+    assert (await fixture.chat(*HI["messages"])).status == 403
+    assert fixture.door.ended_by == "max_output_tokens"
 
 
 async def test_an_endpoints_error_keeps_its_status_and_is_forgotten_when_made_good() -> None:
     busy = {"status": 429, "body": {"error": {"message": "slow down"}}, "retry_after_s": 3}
-    found = Fixture([{"when": "hi", "replies": [busy]}, {"replies": ["fine"]}])
-    reply = await found.chat(*HI["messages"])
+    fixture = Fixture([{"when": "hi", "replies": [busy]}, {"replies": ["fine"]}])
+    reply = await fixture.chat(*HI["messages"])
     assert (reply.status, reply.headers["retry-after"]) == (429, "3")
-    assert found.door.last_failure is not None
-    assert found.door.last_failure.kind == "model_rate_limited"
-    (call,) = found.capture()["calls"]
+    assert fixture.door.last_failure is not None
+    assert fixture.door.last_failure.kind == "model_rate_limited"
+    (call,) = fixture.capture()["calls"]
     assert (call["error_category"], call["status_code"], call["output"]) == ("rate_limit", 429, None)
-    await found.chat({"role": "user", "content": "please"})
-    assert found.door.last_failure is None
-    assert found.capture()["metrics"]["failed_calls"] == 1
+    await fixture.chat({"role": "user", "content": "please"})
+    assert fixture.door.last_failure is None
+    assert fixture.capture()["metrics"]["failed_calls"] == 1
 
 
 async def test_a_model_that_hangs_is_a_timeout() -> None:
-    found = Fixture([{"hang": True}])
-    assert (await found.chat(*HI["messages"])).status == 504
-    assert found.door.last_failure is not None
-    assert found.door.last_failure.kind == "model_timeout"
-    assert found.capture()["calls"][0]["error_category"] == "timeout"
+    fixture = Fixture([{"hang": True}])
+    assert (await fixture.chat(*HI["messages"])).status == 504
+    assert fixture.door.last_failure is not None
+    assert fixture.door.last_failure.kind == "model_timeout"
+    assert fixture.capture()["calls"][0]["error_category"] == "timeout"
 
 
 async def test_a_request_that_cannot_be_understood_is_noted() -> None:
-    found = Fixture(["x"])
-    assert (await found.send("/v1/chat/completions", {"messages": "hi"})).status == 422
-    assert found.door.refused[0]["status_code"] == 422
-    assert found.door.last_failure is not None
-    assert found.door.last_failure.kind == "model_rejected"
+    fixture = Fixture(["x"])
+    assert (await fixture.send("/v1/chat/completions", {"messages": "hi"})).status == 422
+    assert fixture.door.refused[0]["status_code"] == 422
+    assert fixture.door.last_failure is not None
+    assert fixture.door.last_failure.kind == "model_rejected"
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------

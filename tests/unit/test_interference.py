@@ -145,7 +145,7 @@ def test_names_that_files_cannot_have_are_refused_with_words(tmp_path: Path, nam
     check_names(tmp_path / "in.jsonl", RunPaths(tmp_path / ("x" * 200 + ".jsonl")))
 
 
-def test_a_capped_concurrency_is_said_with_what_would_raise_it() -> None:
+def test_a_capped_concurrency_is_reported_with_what_would_raise_it() -> None:
     cap = HostCap(8, "raise the limit of open files (ulimit -n)")
     assert cap.warn(100) == ["at most 8 rollouts run at once instead of 100: raise the limit of open files (ulimit -n)"]
     assert cap.warn(None) == ["at most 8 rollouts run at once: raise the limit of open files (ulimit -n)"]

@@ -164,12 +164,12 @@ async def test_a_question_carries_what_was_configured() -> None:
     judge = asking(answer, system="You judge.", judge_responses_create_params=params)
     opinion = await judge.ask("same?", Scope("7-0"))
     assert opinion.label == LABELS.equal
-    asked = answer.asked[0]
-    assert [item["content"] for item in asked.items] == ["be brief", "You judge.", "same?"]
-    assert asked.params["temperature"] == 0.0
-    assert asked.rollout_id == "7-0-judge"  # a policy that judges itself must not train on that
+    request = answer.asked[0]
+    assert [item["content"] for item in request.items] == ["be brief", "You judge.", "same?"]
+    assert request.params["temperature"] == 0.0
+    assert request.rollout_id == "7-0-judge"  # a policy that judges itself must not train on that
     kept = opinion.evaluations[0]
-    assert (kept.verdict_label, kept.responses_create_params) == (LABELS.equal, asked.params)
+    assert (kept.verdict_label, kept.responses_create_params) == (LABELS.equal, request.params)
     assert kept.response["output"][0]["content"][0]["text"] == SAME
 
 
@@ -242,11 +242,11 @@ async def test_a_judge_without_a_verdict_fails(reply: Any, calls: int, cause: st
     assert len(answer.asked) == calls
 
 
-async def test_a_question_that_does_not_fit_is_told_with_what_the_endpoint_said() -> None:
+async def test_a_question_that_does_not_fit_is_reported_with_what_the_endpoint_said() -> None:
     async with AsyncExitStack() as stack:
         bench = Bench(stack, await stack.enter_async_context(HttpClient()))
-        said = "This model's maximum context length is 10 tokens. However, your prompt contains 20 input tokens."
-        endpoint = await bench.endpoint(Reply(400, {"error": {"message": said}}))
+        message = "This model's maximum context length is 10 tokens. However, your prompt contains 20 input tokens."
+        endpoint = await bench.endpoint(Reply(400, {"error": {"message": message}}))
         bench.vllm(endpoint.url)
         server = {"type": "responses_api_models", "name": "policy"}
         judge = Judge(bench.calls, JudgedSettings(judge_model_server=server), LABELS)
@@ -293,7 +293,7 @@ async def test_calls_in_flight_are_bounded() -> None:
     assert most == 32
 
 
-async def test_what_a_judge_uses_is_accounted_and_told_apart() -> None:
+async def test_what_a_judge_uses_is_accounted_and_distinguished() -> None:
     progress = AttemptProgress(captures=True)
     progress.ensure_usage_counter().add_call(None, 5.0, cost=None)  # the policy's
     reply = {"text": SAME, "usage": {"input_tokens": 100, "output_tokens": 10}}

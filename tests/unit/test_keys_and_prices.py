@@ -77,7 +77,7 @@ def problem(**arguments: Any) -> str:
     return str(failed.value)
 
 
-def test_what_is_wrong_with_a_key_is_said_without_showing_any(keys: Path) -> None:
+def test_what_is_wrong_with_a_key_is_reported_without_showing_any(keys: Path) -> None:
     assert "did you mean 'mine'" in problem(model_key_name="mime")
     assert "is not a text" in problem(model_key_name="number")
     assert "letters, digits" in problem(overrides=["++policy_api_key='${key:a b}'"])

@@ -348,7 +348,7 @@ async def test_a_typed_verdict_adds_its_fields() -> None:
 
 
 @pytest.mark.parametrize("verdict", [math.nan, math.inf, None, "good"])
-async def test_what_is_no_finite_number_is_a_failure_and_never_a_reward(verdict: Any) -> None:
+async def test_what_is_not_a_finite_number_is_a_failure_and_never_a_reward(verdict: Any) -> None:
     reply = await scored(verdict)
     assert reply.status == 500
     assert reply.failure is not None
@@ -438,16 +438,18 @@ def test_numeric_fields_are_top_level_numbers_and_usage() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-10, 10), st.booleans()), min_size=1, max_size=20))
 def test_aggregates_agree_with_the_standard_library(rows: list[tuple[int, float, bool]]) -> None:
-    found = aggregate([{"_ng_task_index": task, "reward": reward, "ok": ok} for task, reward, ok in rows])
+    metrics = aggregate([{"_ng_task_index": task, "reward": reward, "ok": ok} for task, reward, ok in rows])
     rewards = [reward for _, reward, _ in rows]
-    agent = found["agent_metrics"]
+    agent = metrics["agent_metrics"]
     assert agent["mean/reward"] == pytest.approx(statistics.fmean(rewards), abs=1e-9)
     assert agent["median/reward"] == pytest.approx(statistics.median(rewards))
     assert (agent["max/reward"], agent["min/reward"]) == (max(rewards), min(rewards))
     spread = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
     assert agent["std/reward"] == pytest.approx(spread, abs=1e-9)
-    assert [group["_ng_task_index"] for group in found["group_level_metrics"]] == sorted({task for task, _, _ in rows})
-    assert found["key_metrics"] == {"mean/reward": agent["mean/reward"], "mean/ok": agent["mean/ok"]}
+    assert [group["_ng_task_index"] for group in metrics["group_level_metrics"]] == sorted(
+        {task for task, _, _ in rows}
+    )
+    assert metrics["key_metrics"] == {"mean/reward": agent["mean/reward"], "mean/ok": agent["mean/ok"]}
 
 
 def test_maxima_are_integers_only_where_everything_is() -> None:

@@ -31,7 +31,7 @@ def test_every_point_of_every_curve_is_drawn_and_in_the_table(tmp_path: Path) ->
     assert "<script" not in text
 
 
-def test_a_training_that_has_not_begun_is_an_empty_plot(tmp_path: Path) -> None:
+def test_a_training_that_has_not_started_is_an_empty_plot(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     write_learning_report("Training", [Curve("seed 1", [])], page)
     assert "<svg" in page.read_text()

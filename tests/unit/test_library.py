@@ -65,12 +65,12 @@ async def test_an_earlier_run_is_not_overwritten(tmp_path: Path, tasks: Path) ->
 
 
 async def test_warnings_and_notes_of_the_configuration_reach_the_caller(tmp_path: Path, tasks: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     names = {**NAMES, "config_paths": [DEMO_POLICY, DEMO_POLICY], "overrides": ["+uv_cache_dir=x"]}
-    run = gymnast.collect(tasks, tmp_path / "x.jsonl", limit=1, on_note=said.append, **names)
+    run = gymnast.collect(tasks, tmp_path / "x.jsonl", limit=1, on_note=messages.append, **names)
     assert [record async for record in run]
-    assert "warning: '+uv_cache_dir=x' has no effect in Gymnast" in said
-    assert f"note: {DEMO_POLICY} is listed twice; loaded once" in said, "nothing is wrong"
+    assert "warning: '+uv_cache_dir=x' has no effect in Gymnast" in messages
+    assert f"note: {DEMO_POLICY} is listed twice; loaded once" in messages, "nothing is wrong"
 
 
 async def test_a_slow_taker_slows_the_run_and_not_the_memory(

@@ -73,9 +73,9 @@ def test_a_stale_mirror_is_an_error_and_sync_updates_only_it(tmp_path: Path, man
     write_manifest(tmp_path, agent_server="other_agent", datasets=[{**DATASET, "num_repeats": 4}])
     before = manifest.read_bytes()
     assert validate("quiz") == 1
-    said = capsys.readouterr().err
-    assert 'agent_server: manifest "other_agent", config "simple_agent"' in said
-    assert "datasets: manifest" in said
+    message = capsys.readouterr().err
+    assert 'agent_server: manifest "other_agent", config "simple_agent"' in message
+    assert "datasets: manifest" in message
     assert manifest.read_bytes() == before
     assert report(capsys, "quiz", "--sync")["synchronized_fields"] == ["agent_server", "datasets"]
     assert yaml.safe_load(manifest.read_text()) == {**MANIFEST, "licensing": "Apache-2.0", "lifecycle": "active"}
@@ -98,7 +98,7 @@ def test_a_stale_mirror_is_an_error_and_sync_updates_only_it(tmp_path: Path, man
         ({"datasets": [{**DATASET, "type": "benchmark"}]}, "prepare_script"),
     ],
 )
-def test_a_manifest_that_is_not_valid_is_said_with_its_fields(
+def test_a_manifest_that_is_not_valid_is_reported_with_its_fields(
     tmp_path: Path, changes: dict[str, Any], text: str, capsys: Said
 ) -> None:
     write_manifest(tmp_path, **changes)
@@ -110,7 +110,7 @@ def test_a_manifest_that_is_not_valid_is_said_with_its_fields(
     ("rows", "text"),
     [("", "is empty"), ("{", "not JSON"), ("[]", "expected a JSON object"), ('{"a": 1}', "responses_create_params")],
 )
-def test_rows_that_cannot_be_run_are_said_with_their_line(rows: str, text: str, capsys: Said) -> None:
+def test_rows_that_cannot_be_run_are_reported_with_their_line(rows: str, text: str, capsys: Said) -> None:
     Path(DATASET["jsonl_fpath"]).write_text(rows)
     assert validate("quiz") == 1
     assert text in capsys.readouterr().err
@@ -126,7 +126,7 @@ def test_rows_that_cannot_be_run_are_said_with_their_line(rows: str, text: str, 
         ("    async def responses(self, body):\n        return body", "custom-gym-agent-loop"),
     ],
 )
-def test_the_profile_is_told_by_the_agents_code(tmp_path: Path, body: str, profile: str, capsys: Said) -> None:
+def test_the_profile_is_inferred_from_the_agents_code(tmp_path: Path, body: str, profile: str, capsys: Said) -> None:
     folder = tmp_path / "responses_api_agents" / "quiz_agent"
     folder.mkdir(parents=True)
     (folder / "app.py").write_text(AGENT.format(body=body))
@@ -139,7 +139,7 @@ def test_the_profile_is_told_by_the_agents_code(tmp_path: Path, body: str, profi
     assert bool(result["warnings"]) == (profile != "custom-gym-verifier")
 
 
-def test_a_benchmark_whose_server_has_its_name_is_no_environment(tmp_path: Path, capsys: Said) -> None:
+def test_a_benchmark_whose_server_has_its_name_is_not_an_environment(tmp_path: Path, capsys: Said) -> None:
     folder = tmp_path / "benchmarks" / "quiz"
     (tmp_path / "environments" / "quiz").rename(tmp_path / "moved")
     folder.parent.mkdir()

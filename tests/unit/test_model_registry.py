@@ -72,7 +72,7 @@ def test_a_version_that_is_pending_is_waited_for(registry: LocalRegistry, monkey
     assert registry.files["run-quiz-0-0-1"] == {"train.jsonl": ROWS}
 
 
-def test_what_is_not_there_is_said_and_nothing_is_written(registry: LocalRegistry) -> None:
+def test_what_is_not_there_is_reported_and_nothing_is_written(registry: LocalRegistry) -> None:
     with pytest.raises(NotFoundError, match=r"no version 0\.0\.1 of 'quiz'"):
         client(registry).download(FILE, Path("back.jsonl"))
     client(registry).upload("quiz", "0.0.1", Path("train.jsonl"))
@@ -126,7 +126,7 @@ def test_the_token_is_for_one_server_and_not_for_others_on_its_host(address: str
     "values",
     [{}, {"mlflow_tracking_uri": "http://x"}, {"mlflow_tracking_uri": "file:///x", "mlflow_tracking_token": "t"}],
 )
-def test_an_address_or_token_that_is_missing_is_said(values: dict[str, Any]) -> None:
+def test_an_address_or_token_that_is_missing_is_reported(values: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="address"):
         ModelRegistry.from_values(values)
 

@@ -32,9 +32,9 @@ async def test_a_responses_call_becomes_a_chat_call_and_back(bench: Bench) -> No
     reply = await bench.ask(temperature=0.5, max_output_tokens=9)
     assert [item["type"] for item in reply.body["output"]] == ["reasoning", "message"]
     assert reply.body["usage"]["total_tokens"] == 5
-    asked = endpoint.asked[0]
-    assert asked["path"] == "/v1/chat/completions"
-    assert (asked["model"], asked["temperature"], asked["max_tokens"]) == ("the-model", 0.5, 9)
+    request = endpoint.asked[0]
+    assert request["path"] == "/v1/chat/completions"
+    assert (request["model"], request["temperature"], request["max_tokens"]) == ("the-model", 0.5, 9)
     assert endpoint.headers[0]["authorization"] == "Bearer sk"
 
 
@@ -49,10 +49,10 @@ async def test_configured_extras_lie_under_the_request_and_overrides_on_top(benc
     )
     metadata = {"extra_body": '{"top_k": 2, "seed": 5}', "chat_template_kwargs": '{"x": 2}'}
     await bench.ask(temperature=0.1, metadata=metadata)
-    asked = endpoint.asked[0]
-    assert (asked["top_k"], asked["min_p"], asked["seed"], asked["temperature"]) == (2, 0.1, 5, 0.9)
-    assert asked["chat_template_kwargs"] == {"enable_thinking": True, "x": 2}
-    assert asked["metadata"] == metadata
+    request = endpoint.asked[0]
+    assert (request["top_k"], request["min_p"], request["seed"], request["temperature"]) == (2, 0.1, 5, 0.9)
+    assert request["chat_template_kwargs"] == {"enable_thinking": True, "x": 2}
+    assert request["metadata"] == metadata
     assert endpoint.headers[0]["x-team"] == "rl"
 
 
@@ -198,10 +198,10 @@ async def test_openai_model_passes_through(bench: Bench) -> None:
     thought = {"type": "reasoning", "id": "r", "summary": []}
     found = await bench.ask(input=[{"role": "user", "content": "q"}, thought], store=True)
     assert found.body["provider_extra"] == 1
-    asked = endpoint.asked[0]
-    assert asked["path"] == "/v1/responses"
-    assert (asked["model"], asked["user"], asked["store"]) == ("the-model", "team", True)
-    assert [item.get("type", "message") for item in asked["input"]] == ["message"]
+    request = endpoint.asked[0]
+    assert request["path"] == "/v1/responses"
+    assert (request["model"], request["user"], request["store"]) == ("the-model", "team", True)
+    assert [item.get("type", "message") for item in request["input"]] == ["message"]
 
 
 async def test_max_concurrent_requests(bench: Bench) -> None:
@@ -270,7 +270,7 @@ async def test_a_timeout_is_not_repeated(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("raw", ["not json", "[1, 2]"])
-async def test_a_200_that_is_no_completion_is_a_failure(bench: Bench, raw: str) -> None:
+async def test_a_200_that_is_not_a_completion_is_a_failure(bench: Bench, raw: str) -> None:
     from gymnast.wire.message import PlainText
 
     endpoint = await bench.endpoint(Reply(200, PlainText(raw)))

@@ -119,9 +119,9 @@ def test_their_rollouts_are_profiled_to_the_documented_lines(capsys: pytest.Capt
     with pytest.raises(DataError, match="2 of 10 rollouts have no result: 0:0, 0:1"):
         profile()
     assert profile("++allow_partial_rollouts=True") == 0
-    said = capsys.readouterr().out
-    assert "8/10 rollout rows (80.00%)" in said
-    assert "1 × judge_failed" in said
+    output = capsys.readouterr().out
+    assert "8/10 rollout rows (80.00%)" in output
+    assert "1 × judge_failed" in output
     lines = read_jsonl(Path("x_reward_profiling.jsonl"))
     assert [line["_ng_task_index"] for line in lines] == [1, 2, 3, 4]  # a task without any result disappears
     assert lines[0]["sample"] == {key: value for key, value in plan[2].items() if not key.startswith("_ng_")}

@@ -286,8 +286,8 @@ def test_reasoning_gym_refuses_unknown_tasks_and_runs_no_answers(task: str, answ
 def test_rules_tell_what_is_deliberate(
     environment: str, theirs: dict[str, Any], ours: dict[str, Any], kind: Kind
 ) -> None:
-    found = compare({**VERIFY, "environment": environment}, [reply(**theirs)], [ours])
-    assert found.kind is kind
+    comparison = compare({**VERIFY, "environment": environment}, [reply(**theirs)], [ours])
+    assert comparison.kind is kind
 
 
 def test_a_call_without_a_session_is_refused_on_both_sides_in_other_words() -> None:

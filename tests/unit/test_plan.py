@@ -195,7 +195,7 @@ def test_only_the_first_twenty_kinds_of_bad_rows_are_shown(tmp_path: Path) -> No
     assert "and 30 more" in text
 
 
-def test_the_same_problem_of_many_rows_is_said_once(tmp_path: Path) -> None:
+def test_the_same_problem_of_many_rows_is_reported_once(tmp_path: Path) -> None:
     text = refused(tmp_path, "nope\n" * 50)
     assert text.count("not JSON") == 1
     assert "lines 1, 2, 3, 4, 5 and 45 more: not JSON" in text

@@ -41,12 +41,12 @@ async def look(client: FakeClient, *overrides: str, key: str = "k1") -> list[str
         model="goood",
         model_url="http://one:1/v1",
     ).require_valid()
-    said: list[str] = []
-    await wait_for_endpoints(client, config.instances.values(), 1.0, said.append)  # type: ignore[arg-type]
-    return said
+    messages: list[str] = []
+    await wait_for_endpoints(client, config.instances.values(), 1.0, messages.append)  # type: ignore[arg-type]
+    return messages
 
 
-async def test_a_model_that_the_endpoint_does_not_list_is_said_before_anything_is_spent() -> None:
+async def test_a_model_that_the_endpoint_does_not_list_is_reported_before_anything_is_spent() -> None:
     (line,) = await look(FakeClient("good", "better"))
     assert line == "warning: the endpoint of 'policy_model' does not list a model 'goood': did you mean 'good'?"
     assert await look(FakeClient("goood")) == []

@@ -313,8 +313,8 @@ def test_majority_over_all_subsets_equals_enumeration(rollouts: list[tuple[str |
 
 def test_the_published_tau_bench_figures() -> None:
     tasks = [[1.0] * solved + [0.0] * (4 - solved) for solved, count in TAU_BENCH.items() for _ in range(count)]
-    found = pass_majority_metrics({"accuracy": tasks})
-    assert [round(float(str(found[f"pass@{k}/accuracy"])), 2) for k in (1, 2, 3, 4)] == [42.0, 56.67, 66.0, 72.0]
+    metrics = pass_majority_metrics({"accuracy": tasks})
+    assert [round(float(str(metrics[f"pass@{k}/accuracy"])), 2) for k in (1, 2, 3, 4)] == [42.0, 56.67, 66.0, 72.0]
     hats = [statistics.fmean(values) for values in worst_values(tasks, (1, 2, 3, 4)).values()]
     assert hats == pytest.approx([0.42, 0.2733, 0.22, 0.20], abs=5e-5)
 
@@ -331,31 +331,31 @@ def test_the_spread_of_the_first_runs_is_the_one_of_each_number_of_runs_to_the_l
     chance = random.Random(8)
     for size in (2, 3, 17, 64):
         tasks = [[chance.choice((chance.random(), 0.0, 1.0)) for _ in range(size)] for _ in range(3)]
-        found = pass_majority_metrics({"accuracy": tasks})
-        aggregate: Any = found["per_sample_aggregate"]
+        metrics = pass_majority_metrics({"accuracy": tasks})
+        aggregate: Any = metrics["per_sample_aggregate"]
         for k in range(2, size + 1):
             spread = statistics.stdev(aggregate["accuracy"][:k])
-            assert found[f"pass@1[avg-of-{k}]/accuracy/std_dev_across_runs"] == spread
+            assert metrics[f"pass@1[avg-of-{k}]/accuracy/std_dev_across_runs"] == spread
 
 
 def test_metrics_have_the_contracts_names_and_definitions() -> None:
     tasks = [[0.5, 1.0, 0.0], [0.25, 0.0]]
     answers: list[list[str | None]] = [["x", None, "y"], ["z", "z"]]
-    found = pass_majority_metrics({"accuracy": tasks}, answers)
-    assert found["pass@1/accuracy"] == 100 * (0.5 + 0.25) / 2  # fractional: the best of the first k
-    assert found["pass@2/accuracy"] == 100 * (1.0 + 0.25) / 2
-    assert found["pass@3/accuracy"] == 100.0  # a task with fewer rollouts is skipped
-    assert found["pass@1/accuracy/unordered"] == pytest.approx(100 * (0.5 + 0.125) / 2)
-    assert found["pass@1[avg-of-2]/accuracy"] == 100 * (0.75 + 0.125) / 2
-    assert found["majority@1/accuracy"] == 100 * (0.5 + 0.25) / 2
-    assert found["majority@3/accuracy"] == 100 * 0.25  # x and y tie: (0.5 + 0) / 2
-    assert found["pass@1/no_answer"] == pytest.approx(100 * (1 / 3) / 2)
-    aggregate: Any = found["per_sample_aggregate"]
+    metrics = pass_majority_metrics({"accuracy": tasks}, answers)
+    assert metrics["pass@1/accuracy"] == 100 * (0.5 + 0.25) / 2  # fractional: the best of the first k
+    assert metrics["pass@2/accuracy"] == 100 * (1.0 + 0.25) / 2
+    assert metrics["pass@3/accuracy"] == 100.0  # a task with fewer rollouts is skipped
+    assert metrics["pass@1/accuracy/unordered"] == pytest.approx(100 * (0.5 + 0.125) / 2)
+    assert metrics["pass@1[avg-of-2]/accuracy"] == 100 * (0.75 + 0.125) / 2
+    assert metrics["majority@1/accuracy"] == 100 * (0.5 + 0.25) / 2
+    assert metrics["majority@3/accuracy"] == 100 * 0.25  # x and y tie: (0.5 + 0) / 2
+    assert metrics["pass@1/no_answer"] == pytest.approx(100 * (1 / 3) / 2)
+    aggregate: Any = metrics["per_sample_aggregate"]
     assert aggregate["accuracy"] == [37.5, 50.0, 0.0]
     runs = [37.5, 50.0]
-    assert found["pass@1[avg-of-2]/accuracy/std_dev_across_runs"] == pytest.approx(statistics.stdev(runs))
+    assert metrics["pass@1[avg-of-2]/accuracy/std_dev_across_runs"] == pytest.approx(statistics.stdev(runs))
     error = statistics.stdev(runs) / math.sqrt(2)
-    assert found["pass@1[avg-of-2]/accuracy/std_err_across_runs"] == pytest.approx(error)
+    assert metrics["pass@1[avg-of-2]/accuracy/std_err_across_runs"] == pytest.approx(error)
     subsets = subset_metrics(["easy", "hard"], {"accuracy": tasks})
     assert subsets["easy/pass@3/accuracy"] == 100.0
     assert "hard/pass@3/accuracy" not in subsets
@@ -451,18 +451,18 @@ def test_a_real_difference_is_found_and_named(tmp_path: Path) -> None:
     rates = [task / 20 for task in range(20)]
     better = [min(1.0, rate + 0.25) for rate in rates]
     changes, unmatched, how = match_tasks(*runs(tmp_path, rates, better))
-    found = compare(changes, unmatched=unmatched, matched_by=how)
-    assert found.verdict == "better"
-    assert found.difference.low > 0
-    assert (found.wins + found.ties, found.losses) == (20, 0)
-    assert found.p_value < 0.001
+    comparison = compare(changes, unmatched=unmatched, matched_by=how)
+    assert comparison.verdict == "better"
+    assert comparison.difference.low > 0
+    assert (comparison.wins + comparison.ties, comparison.losses) == (20, 0)
+    assert comparison.p_value < 0.001
     paired = stats.ttest_rel([change.mean_b for change in changes], [change.mean_a for change in changes])
-    assert found.p_value_t == pytest.approx(paired.pvalue)
+    assert comparison.p_value_t == pytest.approx(paired.pvalue)
     back = compare(match_tasks(*runs(tmp_path, better, rates))[0], unmatched=unmatched, matched_by=how)
     assert back.verdict == "worse"
 
 
-def test_noise_is_no_difference(tmp_path: Path) -> None:
+def test_noise_is_not_a_difference(tmp_path: Path) -> None:
     chance = random.Random(1)
     a, b = ([chance.choice([0.25, 0.5, 0.75]) for _ in range(30)] for _ in range(2))
     changes, unmatched, how = match_tasks(*runs(tmp_path, a, b))
@@ -536,10 +536,10 @@ def profiled(folder: Path, rates: Sequence[float], repeats: int = 16) -> Path:
 
 def test_tasks_that_teach_nothing_are_dropped_and_the_rest_carries_its_profile(tmp_path: Path) -> None:
     path = profiled(tmp_path, [0.0, 0.25, 0.5, 0.875, 1.0])
-    found = write_curriculum(CurriculumRequest((path,), tmp_path / "train.jsonl", group_size=8))
-    assert found.buckets == {"hopeless": 1, "hard": 1, "medium": 1, "easy": 1, "saturated": 1}
-    assert (found.tasks, found.kept, found.rows) == (5, 3, 3)
-    assert found.usable_signal_after > found.usable_signal_before
+    curriculum = write_curriculum(CurriculumRequest((path,), tmp_path / "train.jsonl", group_size=8))
+    assert curriculum.buckets == {"hopeless": 1, "hard": 1, "medium": 1, "easy": 1, "saturated": 1}
+    assert (curriculum.tasks, curriculum.kept, curriculum.rows) == (5, 3, 3)
+    assert curriculum.usable_signal_after > curriculum.usable_signal_before
     rows = read_jsonl(tmp_path / "train.jsonl")
     assert [row["reward_profile"]["task_index"] for row in rows] == [1, 2, 3]
     assert rows[1]["reward_profile"]["pass_rate"] == 0.5
@@ -555,13 +555,13 @@ def test_labels_choose_the_rollouts_that_a_curriculum_counts(tmp_path: Path) -> 
     for task, rollout, label in ((0, None, "bad task"), (1, 0, "reward hack"), (1, 1, "reward hack")):
         append_annotation(annotations_path(tmp_path / "x.jsonl"), Annotation(task=task, rollout=rollout, label=label))
     excluded = LabelFilter(excluded=("bad task", "reward hack"))
-    found = write_curriculum(CurriculumRequest((path,), tmp_path / "train.jsonl", by_label=excluded))
+    curriculum = write_curriculum(CurriculumRequest((path,), tmp_path / "train.jsonl", by_label=excluded))
     rows = [row["reward_profile"] for row in read_jsonl(tmp_path / "train.jsonl")]
     assert [(row["task_index"], row["num_rollouts"], row["pass_rate"]) for row in rows] == [
         (1, 14, pytest.approx(6 / 14)),
         (2, 16, 0.875),
     ]
-    assert (found.tasks, found.dropped_labels) == (2, 1)
+    assert (curriculum.tasks, curriculum.dropped_labels) == (2, 1)
     only = LabelFilter(wanted=("bad task",))
     write_curriculum(CurriculumRequest((path,), tmp_path / "only.jsonl", by_label=only))
     assert [row["reward_profile"]["task_index"] for row in read_jsonl(tmp_path / "only.jsonl")] == [0]
@@ -613,8 +613,8 @@ def test_a_schedule_moves_from_easy_to_hard_and_is_reproducible(tmp_path: Path) 
     schedule = Schedule(steps=10, batch=6, start=0.8, end=0.2, width=0.1)
     keep: Any = frozenset({"hard", "medium", "easy"})
     request = CurriculumRequest((path,), tmp_path / "a.jsonl", schedule=schedule, keep=keep, seed=3)
-    found = write_curriculum(request)
-    rates = [step["pass_rate"] for step in found.steps]
+    curriculum = write_curriculum(request)
+    rates = [step["pass_rate"] for step in curriculum.steps]
     assert rates[0] > 0.65
     assert rates[-1] < 0.4
     again = CurriculumRequest((path,), tmp_path / "b.jsonl", schedule=schedule, keep=keep, seed=3)

@@ -70,7 +70,7 @@ def test_what_is_not_json_is_rendered_every_time() -> None:
     assert times == 2
 
 
-def test_a_template_with_the_time_is_rendered_anew_when_time_passes(tmp_path: Path) -> None:
+def test_a_template_with_the_time_is_rendered_again_when_time_passes(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     known = load_renderer(write_tokenizer(tmp_path, chat_template=CHATML))
     source = "{{ strftime_now('%d %b') }}" + CHATML

@@ -305,7 +305,7 @@ def test_what_a_generation_says(folder: Path, family: str, text: str, expected: 
     assert all(note.startswith(start) for note, start in zip(found.malformed, expected.malformed, strict=True))
 
 
-def test_text_that_spells_a_call_is_no_call(folder: Path) -> None:
+def test_text_that_spells_a_call_is_not_a_call(folder: Path) -> None:
     renderer = load_renderer(folder, chat_template=THINKING, family="qwen3")
     assert renderer.parse(renderer.tokenizer.encode(HERMES)) == ParsedTurn(HERMES)
 
@@ -317,7 +317,7 @@ def test_a_prompt_that_opened_a_thought_is_taken_into_account(folder: Path) -> N
     assert renderer.parse(cut_off, sampled(renderer, "<think>\n")).reasoning == "hm"
 
 
-def test_declared_texts_are_no_numbers(folder: Path) -> None:
+def test_declared_texts_are_not_numbers(folder: Path) -> None:
     renderer = load_renderer(folder, chat_template=THINKING, family="nemotron3")
     text = "<tool_call><function=f><parameter=a>\n1\n</parameter></function></tool_call>"
     tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}

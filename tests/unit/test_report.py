@@ -395,8 +395,8 @@ def test_long_texts_and_long_trajectories_say_what_was_cut() -> None:
 
 
 def test_training_fields_are_left_out() -> None:
-    found = conversation_items([{"type": "strange", "generation_token_ids": list(range(99)), "kept": 1}], Limits())
-    assert found[0]["text"] == '{"type": "strange", "kept": 1}'
+    items = conversation_items([{"type": "strange", "generation_token_ids": list(range(99)), "kept": 1}], Limits())
+    assert items[0]["text"] == '{"type": "strange", "kept": 1}'
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_training_fields_are_left_out() -> None:
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
     ],
 )
-def test_images_are_included_beside_the_text(part: dict[str, Any]) -> None:
+def test_images_are_included_next_to_the_text(part: dict[str, Any]) -> None:
     items = [{"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, part]}]
     found = conversation_items(items, Limits())[0]
     assert (found["text"], found["images"]) == ("What is this?", ["data:image/png;base64,AAAA"])
@@ -426,9 +426,9 @@ def test_images_are_included_beside_the_text(part: dict[str, Any]) -> None:
     ],
 )
 def test_an_image_that_is_not_a_picture_in_the_record_is_only_named(url: str) -> None:
-    found = conversation_items([{"role": "user", "content": [{"type": "input_image", "image_url": url}]}], Limits())[0]
-    assert "images" not in found
-    assert found["text"].startswith("[image, ")
+    items = conversation_items([{"role": "user", "content": [{"type": "input_image", "image_url": url}]}], Limits())[0]
+    assert "images" not in items
+    assert items["text"].startswith("[image, ")
 
 
 JSON = st.recursive(
@@ -568,7 +568,7 @@ def test_several_runs_are_drawn_into_one_plot(tmp_path: Path) -> None:
         assert f'id="columns-{number}"' in text
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_runs_of_one_name_are_distinguished_by_their_folders(tmp_path: Path) -> None:
     outputs = []
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
@@ -637,16 +637,16 @@ def test_a_report_never_takes_the_place_of_a_run(tmp_path: Path) -> None:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_a_report_beside_the_run(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_the_command_writes_a_report_next_to_the_run(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
     write_run(tmp_path, grid(5, 3), failures=[failed(9, 0)])
     done = invoke("gymnast", "report", "run.jsonl")
     assert done.code == 0, done.err
     assert "15 scored, 1 failed, 0 excluded, 0 missing" in done.out
     assert (tmp_path / "run_report.html").stat().st_size > 10_000
-    told = invoke("gymnast", "report", "run.jsonl", "--json", "-o", "here.html", "--transcripts", "2").json()
-    assert told["report"] == "here.html"
-    assert told["runs"][0]["pass_at"][0]["k"] == 1
-    assert (told["transcripts"], told["rollouts"]) == (2, 16)
+    data = invoke("gymnast", "report", "run.jsonl", "--json", "-o", "here.html", "--transcripts", "2").json()
+    assert data["report"] == "here.html"
+    assert data["runs"][0]["pass_at"][0]["k"] == 1
+    assert (data["transcripts"], data["rollouts"]) == (2, 16)
     assert invoke("gymnast", "report", "run.jsonl", "--json", "--transcripts", "all").json()["transcripts"] == 16
 
 
@@ -660,7 +660,7 @@ def test_the_terminal_form_fits_80_columns_in_a_pipe(invoke: Callable[..., Outco
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_an_output_that_knows_only_ascii_is_no_crash(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_an_output_that_knows_only_ascii_is_not_a_crash(invoke: Callable[..., Outcome], tmp_path: Path) -> None:
     write_run(tmp_path, grid(4, 2))
     done = invoke("gymnast", "report", "run.jsonl", "--terminal", encoding="ascii")
     assert done.code == 0, done.err
@@ -698,7 +698,7 @@ def test_every_hostile_transcript_can_be_printed(tmp_path: Path) -> None:
         ((), 2, "RUN"),
     ],
 )
-def test_mistakes_are_said(
+def test_mistakes_are_reported(
     invoke: Callable[..., Outcome], tmp_path: Path, arguments: tuple[str, ...], code: int, text: str
 ) -> None:
     write_run(tmp_path, grid(2, 2))

@@ -221,7 +221,7 @@ async def test_a_torn_output_is_repaired_and_only_the_torn_rollout_runs_again(tm
     assert run.said == ["repaired: x.jsonl: 1 damaged lines were moved to x.jsonl.damaged"]
 
 
-def test_a_key_order_or_spacing_that_differs_is_no_change(tmp_path: Path) -> None:
+def test_a_key_order_or_spacing_that_differs_is_not_a_change(tmp_path: Path) -> None:
     run = Run(tmp_path, [row(0, x=1), row(1, x=2)])
     run.prepare()
     rows = read_jsonl(run.paths.materialized_inputs)
@@ -390,20 +390,20 @@ def test_circumstances_and_secrets_may_change(tmp_path: Path, name: str) -> None
         float("inf"),
     ],
 )
-def test_settings_that_did_not_change_are_no_difference(tmp_path: Path, value: Any) -> None:
+def test_settings_that_did_not_change_are_not_a_difference(tmp_path: Path, value: Any) -> None:
     run = Run(tmp_path, [row(0)])
     run.prepare(instances_for=lambda _: [instance("a", thing=value)])
     run.prepare(instances_for=lambda _: [instance("a", thing=value)])
 
 
-def test_skills_with_a_date_as_their_version_are_no_difference(tmp_path: Path) -> None:
+def test_skills_with_a_date_as_their_version_are_not_a_difference(tmp_path: Path) -> None:
     skills = {"path": "s", "hash": "1", "skills": [{"name": "n", "version": dt.date(2030, 1, 2)}]}
     run = Run(tmp_path, [row(0)], skills=skills)
     run.prepare()
     run.prepare()
 
 
-def test_changed_code_is_named_and_caches_and_tests_are_no_code(tmp_path: Path) -> None:
+def test_changed_code_is_named_and_caches_and_tests_are_not_code(tmp_path: Path) -> None:
     code = tmp_path / "environment"
     (code / "tests").mkdir(parents=True)
     (code / ".venv").mkdir()
@@ -487,7 +487,7 @@ async def test_extending_by_the_rows_of_another_agent_takes_its_instances_along(
     assert (await run.go())[0] == ["0:0", "1:0"]
 
 
-async def test_extending_by_the_rows_of_another_agent_is_no_change_of_settings(tmp_path: Path) -> None:
+async def test_extending_by_the_rows_of_another_agent_is_not_a_change_of_settings(tmp_path: Path) -> None:
     run = Run(tmp_path, [row(0)])
     needed = {"instances_for": lambda names: [instance(name, x=1) for name in names]}
     run.prepare(**needed)
@@ -622,7 +622,7 @@ async def test_failures_that_nemo_gym_noted_count_as_attempts(tmp_path: Path) ->
     assert finished.failed == {"agent_error": 1, "judge_failed": 1, "fatal": 1}
 
 
-async def test_rows_of_newer_nemo_gyms_that_are_no_attempts_do_not_count(tmp_path: Path) -> None:
+async def test_rows_of_newer_nemo_gyms_that_are_not_attempts_do_not_count(tmp_path: Path) -> None:
     run = foreign_run(tmp_path, [row(0), row(1)], 1)
     for mark in ("_ng_omitted_rollout", "_ng_unrouted_run_error", "_ng_omitted_rollout"):
         fail_once(run.paths, "0:0", _ng_failure_class="kill_shaped", **{mark: True})
@@ -810,7 +810,7 @@ async def test_a_bad_row_does_not_take_the_place_of_a_row_with_an_index_of_its_o
     assert (ran, finished.scored, finished.failed) == (["0:0"], 1, {"bad_row": 1})
 
 
-async def test_a_bad_row_that_was_mended_runs_when_the_run_is_extended(tmp_path: Path) -> None:
+async def test_a_bad_row_that_was_fixed_runs_when_the_run_is_extended(tmp_path: Path) -> None:
     run = Run(tmp_path, json.dumps(row(0)) + "\nnonsense\n" + json.dumps(row(2)) + "\n", skip_bad_rows=True)
     await run.go()
     run.write([row(0), row(1), row(2)])

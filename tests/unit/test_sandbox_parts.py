@@ -114,7 +114,7 @@ def test_bubblewrap_shows_what_is_needed_and_hides_the_rest() -> None:
     assert "--dev-bind" not in words
 
 
-def test_root_starts_jails_as_somebody_else() -> None:
+def test_root_starts_jails_as_another_user() -> None:
     jail = launch.Launch(("bwrap", "x"), nest=True)
     plain = launch.run_as_nobody(jail, {}).argv
     assert plain == ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bwrap", "x")

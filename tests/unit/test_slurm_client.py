@@ -194,7 +194,7 @@ def test_jobs_are_known_by_a_word_of_their_scripts() -> None:
 @pytest.mark.parametrize(
     ("said", "kind"), [("invalid partition", StartError), ("Socket timed out on send/recv operation", UserError)]
 )
-def test_a_refusal_that_may_be_none_is_told_apart(said: str, kind: type[UserError]) -> None:
+def test_a_refusal_that_may_be_none_is_distinguished(said: str, kind: type[UserError]) -> None:
     with pytest.raises(UserError) as caught:
         Slurm(FakeHost({"sbatch": CommandResult(1, "", said)})).submit("/run/job.sh")
     assert type(caught.value) is kind
@@ -206,7 +206,7 @@ def test_a_scheduler_that_does_not_answer_is_an_error() -> None:
         Slurm(FakeHost({"squeue": down})).views(["7"])
 
 
-def test_cancelling_what_is_over_is_no_error() -> None:
+def test_cancelling_what_is_over_is_not_an_error() -> None:
     over = CommandResult(1, "", "scancel: error: Kill job error on job id 7: Invalid job id specified\n")
     Slurm(FakeHost({"scancel": over})).cancel(["7"])
     denied = CommandResult(1, "", "scancel: error: Kill job error on job id 7: Access/permission denied\n")
@@ -226,7 +226,7 @@ def test_what_a_job_waits_for() -> None:
 # --- hosts -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_host_is_no_option_of_ssh() -> None:
+def test_a_host_is_not_an_option_of_ssh() -> None:
     assert make_host(None) == LocalHost()
     assert make_host("me@login", ["-p", "22"]) == SshHost("me@login", ("-p", "22"))
     with pytest.raises(UserError, match="expected a host name"):

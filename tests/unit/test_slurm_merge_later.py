@@ -97,18 +97,20 @@ def layout_in(folder: Path) -> ChunkLayout:
 
 def test_it_waits_for_all_that_live_and_is_queued_once(tmp_path: Path, queues: dict[str | None, Queue]) -> None:
     layout, first, second = layout_in(tmp_path), submitted(tmp_path, 1), submitted(tmp_path, 2)
-    found = add_missing_merge(request(tmp_path), layout, before(first, second))
-    assert found is not None
-    job = found.details["finish"]
+    submission = add_missing_merge(request(tmp_path), layout, before(first, second))
+    assert submission is not None
+    job = submission.details["finish"]
     assert queues[None].waits_for(job) == f"afterany:{first.jobs[0]},afterany:{second.jobs[0]}"
     assert [one.details.get("finish") for one in read_submissions(layout)] == [job]
-    assert add_missing_merge(request(tmp_path), layout, before(first, found)) is None
+    assert add_missing_merge(request(tmp_path), layout, before(first, submission)) is None
     again = add_missing_merge(request(tmp_path), layout, before(first, second))  # killed before it was recorded
-    assert again == found
+    assert again == submission
     assert len(queues[None].scripts) == 3
 
 
-def test_it_leaves_the_files_of_jobs_alone_that_have_not_begun(tmp_path: Path, queues: dict[str | None, Queue]) -> None:
+def test_it_leaves_the_files_of_jobs_alone_that_have_not_started(
+    tmp_path: Path, queues: dict[str | None, Queue]
+) -> None:
     layout, first = layout_in(tmp_path), submitted(tmp_path, 1)
     folder = Path(first.details["folder"])
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -120,17 +122,17 @@ def test_it_leaves_the_files_of_jobs_alone_that_have_not_begun(tmp_path: Path, q
 
 def test_jobs_of_another_cluster_are_not_waited_for(tmp_path: Path, queues: dict[str | None, Queue]) -> None:
     layout, first, far = layout_in(tmp_path), submitted(tmp_path, 1), submitted(tmp_path, 2, host="far")
-    found = add_missing_merge(request(tmp_path), layout, before(first, far))
-    assert found is not None
-    assert found.number == 1
-    assert queues[None].waits_for(found.details["finish"]) == f"afterany:{first.jobs[0]}"
+    submission = add_missing_merge(request(tmp_path), layout, before(first, far))
+    assert submission is not None
+    assert submission.number == 1
+    assert queues[None].waits_for(submission.details["finish"]) == f"afterany:{first.jobs[0]}"
     assert len(queues["far"].scripts) == 1
 
 
 def test_one_that_waits_for_some_only_is_replaced(tmp_path: Path, queues: dict[str | None, Queue]) -> None:
     layout, first, second = layout_in(tmp_path), submitted(tmp_path, 1, finish=True), submitted(tmp_path, 2)
-    found = add_missing_merge(request(tmp_path), layout, before(first, second))
-    assert found is not None
+    submission = add_missing_merge(request(tmp_path), layout, before(first, second))
+    assert submission is not None
     assert queues[None].cancelled == [first.details["finish"]]
 
 

@@ -106,10 +106,10 @@ def test_every_unknown_key_is_named_with_its_line(tmp_path: Path) -> None:
     text = "partitoin: gpu\nmerge:\n  tiem: 3\ncontainers:\n  a: {imge: x}\n"
     with pytest.raises(ConfigError) as caught:
         read_site(write(tmp_path, text))
-    said = str(caught.value)
-    assert "line 1: unknown key 'partitoin' (did you mean 'partition'?)" in said
-    assert "line 3: unknown key 'merge.tiem' (did you mean 'time'?)" in said
-    assert "line 5: unknown key 'containers.a.imge' (did you mean 'image'?)" in said
+    message = str(caught.value)
+    assert "line 1: unknown key 'partitoin' (did you mean 'partition'?)" in message
+    assert "line 3: unknown key 'merge.tiem' (did you mean 'time'?)" in message
+    assert "line 5: unknown key 'containers.a.imge' (did you mean 'image'?)" in message
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_every_unknown_key_is_named_with_its_line(tmp_path: Path) -> None:
         ("a: [", "not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_is_reported(tmp_path: Path, text: str, said: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(ConfigError, match=said) as caught:
         read_site(path)

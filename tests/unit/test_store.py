@@ -110,7 +110,7 @@ def test_the_key_is_found_wherever_it_stands_at_the_top_level(line: bytes) -> No
         b'"_ng_task_index":41,"_ng_rollout_index":3}',
     ],
 )
-def test_a_line_that_is_no_record_has_no_key(line: bytes) -> None:
+def test_a_line_that_is_not_a_record_has_no_key(line: bytes) -> None:
     assert key_of_line(line) is None
 
 
@@ -221,14 +221,14 @@ def test_a_hole_of_zeros_after_a_power_failure_is_set_aside(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "line", [b'{"x":1,"_ng_task_index":5,"_ng_rollout_index":0}', record(5).replace(b"1.0", b"null")]
 )
-def test_a_line_without_a_reward_is_no_scored_record(tmp_path: Path, line: bytes) -> None:
+def test_a_line_without_a_reward_is_not_a_scored_record(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "x.jsonl"
     assert repaired(path, line + b"\n" + record(1) + b"\n") == (record(1) + b"\n", RepairResult(1, 1))
     assert damaged(path) == [line]
     assert repaired(path, line + b"\n", unique_keys=False) == (line + b"\n", RepairResult(1))  # but one of a failure
 
 
-def test_blank_lines_vanish_and_are_no_damage(tmp_path: Path) -> None:
+def test_blank_lines_vanish_and_are_not_damage(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     left, found = repaired(path, b"\n" + record(0) + b"\n\n\n" + record(1) + b"\n\r\n")
     assert left == record(0) + b"\n" + record(1) + b"\n"
@@ -280,7 +280,7 @@ def test_evidence_of_several_crashes_adds_up(tmp_path: Path) -> None:
         b'{"reward":1.0,"echo":{"_ng_task_index":5,"_ng_rollout_index":0}',  # torn behind an author's own field
     ],
 )
-def test_a_line_that_is_not_json_is_no_record_even_if_its_end_looks_like_one(tmp_path: Path, line: bytes) -> None:
+def test_a_line_that_is_not_json_is_not_a_record_even_if_its_end_looks_like_one(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "x.jsonl"
     with pytest.raises(orjson.JSONDecodeError):
         orjson.loads(line)

@@ -87,7 +87,7 @@ async def test_the_backend_is_asked_without_streaming(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [{}, {"choices": None}, {"choices": [{}]}, {"choices": ["x"]}])
-async def test_a_completion_that_is_none_is_no_stream(bench: Bench, nonsense: dict[str, Any]) -> None:
+async def test_a_completion_that_is_none_is_not_a_stream(bench: Bench, nonsense: dict[str, Any]) -> None:
     endpoint = await bench.endpoint(nonsense)
     bench.openai(endpoint.url)
     reply = await post(bench, "/v1/chat/completions", {"messages": QUESTION, "stream": True})
@@ -137,7 +137,7 @@ async def test_a_responses_stream_is_created_items_completed(bench: Bench) -> No
     assert (completed["id"], completed["status"], completed["temperature"]) == (created["id"], "completed", 0.5)
 
 
-async def test_a_failure_behind_a_responses_stream_is_told_inside_it(bench: Bench) -> None:
+async def test_a_failure_behind_a_responses_stream_is_reported_inside_it(bench: Bench) -> None:
     bench.vllm("http://127.0.0.1:9/v1", max_attempts=1)
     reply = await post(bench, "/v1/responses", {"input": "q", "stream": True})
     assert reply.status == 200
@@ -185,10 +185,10 @@ async def test_groups_of_tools_are_flattened_and_their_names_restored(bench: Ben
     found = events(await post(bench, "/v1/responses", body))
     item = next(event["item"] for event in found if event["type"] == "response.output_item.done")
     assert (item["namespace"], item["name"], item["call_id"]) == ("crm", "find", "c1")
-    asked = endpoint.asked[0]
-    assert [tool["function"]["name"] for tool in asked["tools"]] == ["look", "crm__find"]
-    assert asked["messages"][0] == {"role": "system", "content": "first\n\nbe brief"}
-    assert asked["messages"][2]["tool_calls"][0]["function"]["name"] == "crm__find"
+    request = endpoint.asked[0]
+    assert [tool["function"]["name"] for tool in request["tools"]] == ["look", "crm__find"]
+    assert request["messages"][0] == {"role": "system", "content": "first\n\nbe brief"}
+    assert request["messages"][2]["tool_calls"][0]["function"]["name"] == "crm__find"
 
 
 async def test_what_a_streaming_client_says_too_much_is_left_out_and_named(bench: Bench) -> None:
@@ -261,12 +261,12 @@ async def test_a_messages_request_reaches_the_engine_whole(bench: Bench) -> None
     reply = await post(bench, "/v1/messages", body)
     assert reply.status == 200, reply.body
     assert not ignored(reply)
-    asked = endpoint.asked[0]
-    assert (asked["max_tokens"], asked["temperature"], asked["top_k"], asked["stop"]) == (9, 0.5, 4, ["END"])
-    assert (asked["tool_choice"], asked["parallel_tool_calls"], asked["user"]) == ("required", False, "u")
-    assert (asked["reasoning_effort"], asked["response_format"]["type"]) == ("low", "json_schema")
-    assert asked["model"] == "the-model"
-    system, user, mine, tool = asked["messages"]
+    request = endpoint.asked[0]
+    assert (request["max_tokens"], request["temperature"], request["top_k"], request["stop"]) == (9, 0.5, 4, ["END"])
+    assert (request["tool_choice"], request["parallel_tool_calls"], request["user"]) == ("required", False, "u")
+    assert (request["reasoning_effort"], request["response_format"]["type"]) == ("low", "json_schema")
+    assert request["model"] == "the-model"
+    system, user, mine, tool = request["messages"]
     assert system == {"role": "system", "content": "be\n\nnice"}
     assert user["content"][1]["image_url"]["url"] == "data:image/png;base64,AA"
     assert (mine["content"], mine["reasoning_content"]) == ("ok", "deep")
@@ -277,7 +277,7 @@ async def test_a_messages_request_reaches_the_engine_whole(bench: Bench) -> None
     assert (message["stop_reason"], message["usage"]) == ("end_turn", {"input_tokens": 3, "output_tokens": 2})
 
 
-async def test_reasoning_of_a_native_engine_is_said_in_every_dialect(bench: Bench) -> None:
+async def test_reasoning_of_a_native_engine_is_reported_in_every_dialect(bench: Bench) -> None:
     thought = {"type": "reasoning", "id": "rs", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
     native: dict[str, Any] = {"id": "r", "created_at": 1, "model": "m", "object": "response", "output": [thought]}
     native |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
@@ -324,7 +324,7 @@ async def test_a_messages_stream_goes_block_by_block(bench: Bench) -> None:
     assert found[-2]["delta"]["stop_reason"] == "tool_use"
 
 
-async def test_arguments_that_are_no_json_object_are_kept_as_written(bench: Bench) -> None:
+async def test_arguments_that_are_not_a_json_object_are_kept_as_written(bench: Bench) -> None:
     bench.scripted(replies=[{"tool_calls": [{"name": "f", "arguments": "{broken"}]}])
     block = (await post(bench, "/v1/messages", {"messages": QUESTION, "max_tokens": 5})).body["content"][0]
     assert block["input"] == {"_invalid_json": "{broken"}
@@ -365,8 +365,8 @@ async def test_failures_behind_messages_keep_status_detail_and_retry_after(bench
 async def test_lost_parameters_are_named_in_every_dialect(bench: Bench) -> None:
     endpoint = await bench.endpoint(chat("fine"))
     bench.vllm(endpoint.url)
-    found = await post(bench, "/v1/responses", {"input": "q", "truncation": "auto", "text": {"verbosity": "low"}})
-    assert ignored(found) == ["truncation", "text.verbosity"]
+    reply = await post(bench, "/v1/responses", {"input": "q", "truncation": "auto", "text": {"verbosity": "low"}})
+    assert ignored(reply) == ["truncation", "text.verbosity"]
     thinking = {"type": "enabled", "budget_tokens": 2000}
     body = {"messages": QUESTION, "thinking": thinking, "speed": "fast", "cache_control": {"type": "ephemeral"}}
     assert ignored(await post(bench, "/v1/messages", body)) == ["speed", "thinking"]
@@ -381,8 +381,8 @@ async def test_sampling_parameters_a_responses_api_lacks_are_named(bench: Bench)
     native |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
     endpoint = await bench.endpoint(native)
     bench.openai(endpoint.url)
-    found = await post(bench, "/v1/messages", {"messages": QUESTION, "top_k": 3, "stop_sequences": ["x"]})
-    assert ignored(found) == ["metadata.extra_body.top_k", "metadata.extra_body.stop"]
+    reply = await post(bench, "/v1/messages", {"messages": QUESTION, "top_k": 3, "stop_sequences": ["x"]})
+    assert ignored(reply) == ["metadata.extra_body.top_k", "metadata.extra_body.stop"]
     seeded = await post(bench, "/v1/responses", {"input": "q", "metadata": {"extra_body": '{"seed": 1}'}})
     assert ignored(seeded) == ["metadata.extra_body.seed"]
 

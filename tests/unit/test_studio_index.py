@@ -104,7 +104,7 @@ def test_words_without_two_bytes_in_a_row_have_no_signature() -> None:
     assert query_bits(["a", '"\\"', "\ud800", ""]) == []
 
 
-def test_a_phrase_is_told_from_its_words() -> None:
+def test_a_phrase_is_distinguished_from_its_words() -> None:
     texts = [b'"green tea and black coffee"', b'"green tea, coffee, not black"']
     assert matches(texts, "black coffee") == [True, False]
 
@@ -406,10 +406,10 @@ def searchable(tmp_path: Path) -> tuple[RunIndex, RunTable]:
 )
 def test_a_search_finds_rows_and_tasks(tmp_path: Path, words: list[str], tasks: set[int]) -> None:
     index, table = searchable(tmp_path)
-    found = search_rows(index, table, np.arange(len(table)), words, 50)
-    assert {int(table.keys[row]) >> 32 for row in found.rows} == tasks
-    assert found.total == 5 * len(tasks)
-    assert found.is_exact
+    result = search_rows(index, table, np.arange(len(table)), words, 50)
+    assert {int(table.keys[row]) >> 32 for row in result.rows} == tasks
+    assert result.total == 5 * len(tasks)
+    assert result.is_exact
     ids = np.array([3, 2, 1, 0])
     by_task = search_tasks(index, table, ids, words, 50)
     assert [int(ids[row]) for row in by_task.rows] == sorted(tasks, reverse=True)
@@ -442,15 +442,15 @@ def test_a_rare_short_word_is_found_by_a_scan(tmp_path: Path, monkeypatch: pytes
     table = RunTable(index.snapshot())
     rows = np.arange(len(table))
     for order in (rows, rows[::-1]):
-        found = search_rows(index, table, order, ["qui"], 50)
-        assert sorted(int(table.keys[row]) >> 32 for row in found.rows) == [3, 250]
-        assert found.is_exact
+        result = search_rows(index, table, order, ["qui"], 50)
+        assert sorted(int(table.keys[row]) >> 32 for row in result.rows) == [3, 250]
+        assert result.is_exact
 
 
 def test_a_search_out_of_time_estimates_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_BATCH", 1)
     index, table = searchable(tmp_path)
-    found = search_rows(index, table, np.arange(len(table)), ["tea"], 1, seconds=0.0)
-    assert len(found.rows) == 1
-    assert not found.is_exact
-    assert 1 <= found.total <= len(table)
+    result = search_rows(index, table, np.arange(len(table)), ["tea"], 1, seconds=0.0)
+    assert len(result.rows) == 1
+    assert not result.is_exact
+    assert 1 <= result.total <= len(table)

@@ -30,10 +30,10 @@ def submit(*words: str) -> int:
 def test_a_dry_run_needs_no_scheduler_and_writes_nothing(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--cluster", "mine", "-n", "4", "--workers", "3", "--at-once", "2", "--requeue", "2", "--time", "01:00:00")
     assert submit(*words, "--dry-run", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert sum(chunk["rows"] for chunk in told["chunks"]) == told["rollouts"] == 20
-    assert told["workers"] == 3
-    workers, finish = told["scripts"].values()
+    data = json.loads(capsys.readouterr().out)
+    assert sum(chunk["rows"] for chunk in data["chunks"]) == data["rollouts"] == 20
+    assert data["workers"] == 3
+    workers, finish = data["scripts"].values()
     for option in ("--array=0-2%2", "--partition=gpu", "--time=01:00:00", "--requeue"):
         assert f"#SBATCH {option}\n" in workers
     run = shlex.quote(f"{desk}/x.jsonl")
@@ -44,8 +44,8 @@ def test_a_dry_run_needs_no_scheduler_and_writes_nothing(desk: Path, capsys: pyt
 
 def test_no_more_workers_than_chunks(capsys: pytest.CaptureFixture[str]) -> None:
     assert submit("--executor", "slurm", "--workers", "300", "--chunk-rows", "5", "--dry-run", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["workers"] == len(told["chunks"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["workers"] == len(data["chunks"]) == 1
 
 
 def test_a_server_in_the_job_is_a_component(capsys: pytest.CaptureFixture[str]) -> None:

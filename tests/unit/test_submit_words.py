@@ -42,7 +42,7 @@ def test_why_a_job_had_waited_is_not_why_it_ended(view: JobView, reason: str | N
     assert view.reason == reason
 
 
-def test_a_job_that_waited_in_vain_was_not_cancelled_by_somebody() -> None:
+def test_a_job_that_waited_in_vain_was_not_cancelled_by_a_user() -> None:
     kind, usual = failure_of(row("CANCELLED", "DependencyNeverSatisfied")), failure_of(row("CANCELLED", "Dependency"))
     assert kind is not None
     assert usual is not None
@@ -60,14 +60,14 @@ def test_a_job_that_waited_in_vain_was_not_cancelled_by_somebody() -> None:
         (JobState.FAILED, 2, "ended with exit code 2", 2),
     ],
 )
-def test_a_merge_that_ended_badly_is_told(
+def test_a_merge_that_ended_badly_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], state: JobState, exit_code: int | None, said: str, code: int
 ) -> None:
     view = JobView(job="17", state=state, exit_code=exit_code)
     assert merge_exit_code(request(tmp_path), view, is_settled=True) == code
-    told = capsys.readouterr().err
-    assert f"job 17, which should merge, {said}\nthe run is not merged\n" in told
-    assert f"next: gymnast merge '{tmp_path}/my run.jsonl'" in told
+    message = capsys.readouterr().err
+    assert f"job 17, which should merge, {said}\nthe run is not merged\n" in message
+    assert f"next: gymnast merge '{tmp_path}/my run.jsonl'" in message
     merge_exit_code(request(tmp_path), view, is_settled=False)
     assert "gymnast merge" not in capsys.readouterr().err, "it would refuse what is owed"
 

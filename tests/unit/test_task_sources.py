@@ -55,7 +55,7 @@ def test_a_relay_before_an_agent_is_read_and_its_agent_runs_the_rows(tmp_path: P
     }
 
 
-def test_an_environment_server_that_is_no_relay_is_refused(tmp_path: Path) -> None:
+def test_an_environment_server_that_is_not_a_relay_is_refused(tmp_path: Path) -> None:
     config = load(tmp_path, RELAY.replace("legacy_agent", "single_agent_turn"))
     assert "Gymnast does not run the environment server 'single_agent_turn'" in str(config.problems[0])
     assert len(config.problems) == 1

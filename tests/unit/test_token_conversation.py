@@ -99,7 +99,7 @@ def test_an_edited_history_forks_with_its_reason_and_is_never_spliced(change: An
     assert prompt.ids == list(Letters().prompt(messages, [], {}).ids)
 
 
-def test_a_compacted_history_is_told_from_an_edited_one() -> None:
+def test_a_compacted_history_is_distinguished_from_an_edited_one() -> None:
     session = TokenConversation(Letters(), "m")
     messages = [message("user", "hi")]
     for word in ("a", "b", "c"):
@@ -184,10 +184,10 @@ def test_an_engine_that_renders_itself_is_checked_call_by_call() -> None:
     session.observe(
         third, [], [1, 2, 3, 9, 5, 6, 7, 8], 1.0, GeneratedTokens([10], [-1], "stop"), message("assistant", "b")
     )
-    found = audit(session.ledger())
+    audit_result = audit(session.ledger())
     assert [call.reason for call in session.ledger().calls] == ["first", "extends", "engine_retokenised"]
-    assert (found.drift_at, found.drift, found.is_exact) == ([(2, 3)], 4, False)
-    assert found.ids_sent == 0
+    assert (audit_result.drift_at, audit_result.drift, audit_result.is_exact) == ([(2, 3)], 4, False)
+    assert audit_result.ids_sent == 0
 
 
 def test_the_audit_says_what_was_sampled_by_which_weights_and_what_is_masked() -> None:
@@ -199,12 +199,12 @@ def test_the_audit_says_what_was_sampled_by_which_weights_and_what_is_masked() -
     messages.append(message("tool", "x"))
     prompt = session.begin(messages, [], {})
     session.finish(prompt, Sampling(), sampled("c"), message("assistant", "c"), masked="bad_logprobs")
-    found = audit(session.ledger())
-    assert found.weight_versions == {"v1": 1, "v2": 2, "unknown": 2}
-    assert found.logprob_modes == {"processed": 1, "raw": 1}
-    assert (found.masked, found.masked_share) == ({"bad_logprobs": 2}, 0.4)
-    assert [(each.calls, each.trained) for each in found.segments] == [(2, 3)]
-    assert found.sources["sampled"] == 5
+    audit_result = audit(session.ledger())
+    assert audit_result.weight_versions == {"v1": 1, "v2": 2, "unknown": 2}
+    assert audit_result.logprob_modes == {"processed": 1, "raw": 1}
+    assert (audit_result.masked, audit_result.masked_share) == ({"bad_logprobs": 2}, 0.4)
+    assert [(each.calls, each.trained) for each in audit_result.segments] == [(2, 3)]
+    assert audit_result.sources["sampled"] == 5
     assert list(training_fields(session.ledger()))[1] is None
 
 
@@ -219,7 +219,7 @@ def test_the_audit_says_what_was_sampled_by_which_weights_and_what_is_masked() -
         GeneratedTokens([], [], "stop"),
     ],
 )
-def test_a_generation_that_is_no_whole_bundle_is_refused(made: GeneratedTokens) -> None:
+def test_a_generation_that_is_not_a_whole_bundle_is_refused(made: GeneratedTokens) -> None:
     with pytest.raises(BadGeneration):
         check_generation(made)
 

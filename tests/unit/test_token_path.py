@@ -79,7 +79,7 @@ async def test_a_collector_opens_takes_and_closes_the_ledger_of_a_rollout(bench:
     assert refused.status == 422
 
 
-async def test_an_aborted_generation_is_continued_with_the_weights_told_apart(bench: Bench) -> None:
+async def test_an_aborted_generation_is_continued_with_the_weights_distinguished(bench: Bench) -> None:
     cut = GeneratedTokens([ord("a"), ord("b")], [-1, -2], "abort", weight_versions=(WeightSpan("v1", 0, 2),))
     nothing = GeneratedTokens([], [], "abort")
     spans = (WeightSpan("v1", 0, 1), WeightSpan("v2", 1, 3))
@@ -110,9 +110,9 @@ async def test_logprobs_that_stay_unusable_mask_the_call_and_the_rollout_goes_on
     packed = await bench.calls.expect("policy", TAKE_ROUTE, {}, scope, stage=Stage.MODEL)
     ledger = read_ledger({LEDGER: packed})
     assert ledger is not None
-    found = audit(ledger)
-    assert found.masked == {"bad_logprobs": 2}
-    assert [each.trained for each in found.segments] == [2]
+    audit_result = audit(ledger)
+    assert audit_result.masked == {"bad_logprobs": 2}
+    assert [each.trained for each in audit_result.segments] == [2]
     exported = add_training_fields({LEDGER: packed, "response": {"output": items[1:2] + items[3:]}})["response"][
         "output"
     ]

@@ -51,7 +51,7 @@ def test_a_group_that_is_all_alike_teaches_nothing(estimator: Estimator, rewards
     assert advantages(rewards, estimator=estimator) == [0.0] * len(rewards)
 
 
-def test_a_failed_rollout_is_no_reward_of_zero() -> None:
+def test_a_failed_rollout_is_not_a_reward_of_zero() -> None:
     key = RolloutKey(0, 0)
     samples = [sample_of(good(key, reward=reward)) for reward in (1.0, 0.5)]
     group = Group(0, (*samples, failed_sample(key, RolloutFailure("worker_died"))))

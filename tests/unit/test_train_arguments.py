@@ -102,7 +102,7 @@ def weights(*addresses: Any, **given: Any) -> Any:
         (lambda: read_settings({"environments": ["mcqa"], "workers": True}), "workers must be a whole number"),
     ],
 )
-def test_bad_arguments_are_told_before_anything_starts(make: Callable[[], object], message: str) -> None:
+def test_bad_arguments_are_reported_before_anything_starts(make: Callable[[], object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         make()
 

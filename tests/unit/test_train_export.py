@@ -67,7 +67,7 @@ def test_a_run_with_owed_rollouts_is_not_exported_unless_that_is_said(tmp_path: 
     assert all(row["schema_version"] == 1 for row in read_jsonl(output))
 
 
-def test_what_cannot_be_read_or_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_or_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(tmp_path)
     with pytest.raises(UserError, match="overwrite the run"):
         export_samples(run, run)
@@ -147,8 +147,8 @@ def test_the_command(tmp_path: Path, invoke: Callable[..., Outcome]) -> None:
     a_run(tmp_path)
     done = invoke("gymnast", "train", "export", "x.jsonl", "-o", "s.jsonl", "--json")
     assert done.code == 0, done.err
-    said = done.json()
-    assert (said["samples"], said["trained_tokens"], said["schema_version"]) == (6, 18, 1)
+    data = done.json()
+    assert (data["samples"], data["trained_tokens"], data["schema_version"]) == (6, 18, 1)
     assert "masked    failed 2, no_tokens 1" in done.err
     a_run(tmp_path, owed=True)
     done = invoke("gymnast", "train", "export", "x.jsonl", "-o", "t.jsonl")

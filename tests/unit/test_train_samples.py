@@ -133,7 +133,7 @@ def test_records_whose_items_carry_ids_are_samples_as_well() -> None:
     assert sample_of(orjson.dumps(whole)).mask_reason is MaskReason.BAD_LOGPROBS
 
 
-def test_lines_that_are_no_records_are_errors() -> None:
+def test_lines_that_are_not_records_are_errors() -> None:
     with pytest.raises(msgspec.MsgspecError):
         sample_of(b'{"reward": 1')
 

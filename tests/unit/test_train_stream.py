@@ -263,7 +263,7 @@ Answer = Callable[[str], int]
 @asynccontextmanager
 async def servers(number: int, answer: Answer) -> AsyncIterator[tuple[list[str], list[tuple[int, str, Any]]]]:
     """HTTP servers that note what they are asked."""
-    asked: list[tuple[int, str, Any]] = []
+    requests: list[tuple[int, str, Any]] = []
 
     def serve(place: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -271,7 +271,7 @@ async def servers(number: int, answer: Answer) -> AsyncIterator[tuple[list[str],
             length = next(int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:"))
             body = await reader.readexactly(length)
             path = head.split(" ")[1]
-            asked.append((place, path, json.loads(body) if body else None))
+            requests.append((place, path, json.loads(body) if body else None))
             writer.write(f"HTTP/1.1 {answer(path)} X\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{{}}".encode())
             await writer.drain()
             writer.close()
@@ -280,7 +280,7 @@ async def servers(number: int, answer: Answer) -> AsyncIterator[tuple[list[str],
 
     started = [await asyncio.start_server(serve(place), "127.0.0.1", 0) for place in range(number)]
     try:
-        yield [f"http://127.0.0.1:{one.sockets[0].getsockname()[1]}/v1" for one in started], asked
+        yield [f"http://127.0.0.1:{one.sockets[0].getsockname()[1]}/v1" for one in started], requests
     finally:
         for one in started:
             one.close()

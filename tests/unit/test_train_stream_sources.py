@@ -92,7 +92,7 @@ def test_signal_is_that_of_trainable_rollouts() -> None:
     assert not has_signal(Group(0, tuple(masked)))
 
 
-def test_rewards_that_differ_by_the_rounding_of_a_sum_are_no_signal() -> None:
+def test_rewards_that_differ_by_the_rounding_of_a_sum_are_not_a_signal() -> None:
     samples = [sample_of(good(RolloutKey(0, n), reward=reward)) for n, reward in enumerate((0.1 + 0.2, 0.3, 0.3))]
     group = Group(0, tuple(samples))
     assert not has_signal(group)
@@ -196,7 +196,7 @@ async def test_an_outage_ends_the_stream_within_the_budget_and_loses_no_task(tmp
     assert groups.counts.dropped == 0
 
 
-async def test_a_bug_is_no_failed_group() -> None:
+async def test_a_bug_is_not_a_failed_group() -> None:
     class Broken:
         async def run(self, *_: Any, **__: Any) -> Any:
             raise ValueError("bug")
@@ -487,7 +487,7 @@ async def test_groups_come_as_they_finish_however_late_the_first_one_is() -> Non
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), None])
-async def test_a_score_that_is_no_number_ends_the_stream(score: Any) -> None:
+async def test_a_score_that_is_not_a_number_ends_the_stream(score: Any) -> None:
     for options in (StreamOptions(), StreamOptions(keep=lambda _: False)):
         tasks = Curriculum(some_tasks(3), limit=8, score=lambda _: score)
         with pytest.raises(UserError, match="the score of a group must be a finite number"):

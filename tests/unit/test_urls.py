@@ -62,7 +62,7 @@ def test_a_base_url_as_people_write_it(text: str, url: str) -> None:
         ("localhost:9,localhost:10", "expected one URL"),
     ],
 )
-def test_what_is_no_base_url_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_what_is_not_a_base_url_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(BadUrl) as caught:
         parse_base_url(text)
     assert why in str(caught.value)

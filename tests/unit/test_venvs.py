@@ -27,7 +27,7 @@ def test_lines_that_stand_for_the_framework_are_left_out(tmp_path: Path) -> None
     assert requirement_lines(server(tmp_path, text)) == ["httpx"]
 
 
-def test_a_package_of_its_own_beside_the_server_is_installed(tmp_path: Path) -> None:
+def test_a_package_of_its_own_next_to_the_server_is_installed(tmp_path: Path) -> None:
     folder = server(tmp_path, "-e ./lib\n-r more.txt\n./wheels/a.whl\n")
     (folder / "lib").mkdir()
     (folder / "more.txt").write_text("httpx\n")
@@ -36,7 +36,7 @@ def test_a_package_of_its_own_beside_the_server_is_installed(tmp_path: Path) -> 
     assert set(lines) - {"httpx"} <= set(unmet_requirements(folder))
 
 
-def test_overrides_beside_the_requirements_are_given_to_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overrides_next_to_the_requirements_are_given_to_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = server(tmp_path, "httpx\n")
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     assert "--override" not in installer(tmp_path / "home", tmp_path / "wanted.txt", folder)[1]
@@ -47,7 +47,7 @@ def test_overrides_beside_the_requirements_are_given_to_uv(tmp_path: Path, monke
     assert installer_settings(folder) == ["pillow==12.3.0\n"]
 
 
-def test_what_follows_a_hash_in_a_url_is_no_comment(tmp_path: Path) -> None:
+def test_what_follows_a_hash_in_a_url_is_not_a_comment(tmp_path: Path) -> None:
     text = "# first\nmine @ git+https://example.com/mine#subdirectory=py  # ours\nlong>=1,\\\n<2\n"
     assert requirement_lines(server(tmp_path, text)) == [
         "mine @ git+https://example.com/mine#subdirectory=py",

@@ -85,7 +85,7 @@ def test_every_case_is_scored_by_a_server_of_its_own(path: Path) -> None:
         ({1: {"kind": "full_reward"}}, {}, "missing required cases: zero_reward"),
     ],
 )
-def test_what_does_not_fit_is_said(path: Path, changes: dict[int, Any], options: dict[str, Any], text: str) -> None:
+def test_what_does_not_fit_is_reported(path: Path, changes: dict[int, Any], options: dict[str, Any], text: str) -> None:
     write(path, [{**case, **changes.get(index, {})} for index, case in enumerate(CASES)])
     with pytest.raises(VerifierFixtureError, match=text):
         exercise(path, **options)
@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_said(path: Path, changes: dict[int, Any], options:
         ('{"name": "a", "kind": "malformed", "request": {}, "expected_reward": 1.0}', "requires expected_error"),
     ],
 )
-def test_a_file_that_has_no_cases_is_said_with_its_line(path: Path, text: str, said: str) -> None:
+def test_a_file_that_has_no_cases_is_reported_with_its_line(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     with pytest.raises(VerifierFixtureError, match=said):
         load_verifier_fixture(path)

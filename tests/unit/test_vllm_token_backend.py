@@ -156,7 +156,7 @@ async def test_a_prompt_that_does_not_fit_verls_window_is_an_outcome_of_the_poli
             await VLLMTokenBackend(upstream, "tiny").generate(PROMPT, Sampling(), Caller())
 
 
-async def test_every_sampling_parameter_is_said(bench: Bench) -> None:
+async def test_every_sampling_parameter_is_reported(bench: Bench) -> None:
     """vLLM takes what is left out from the model's generation_config.json."""
     await bench.backend().generate(PROMPT, Sampling(), Caller())
     path, body = bench.server.asked[0]
@@ -201,7 +201,7 @@ async def test_without_scale_out_completions_are_asked_from_then_on(bench: Bench
     assert bench.server.paths == [GENERATE, COMPLETIONS, COMPLETIONS]
 
 
-async def test_a_wrong_model_name_is_no_missing_route(bench: Bench) -> None:
+async def test_a_wrong_model_name_is_not_a_missing_route(bench: Bench) -> None:
     wrong = refused("The model `nope` does not exist. Valid aliases: tiny.", 404)
     bench.server.replies = {GENERATE: wrong, COMPLETIONS: wrong}
     backend = bench.backend()
@@ -221,7 +221,7 @@ async def test_a_prompt_that_leaves_no_room_is_an_overflow(bench: Bench, path: s
         await bench.backend(use_generate=path == GENERATE).generate(PROMPT, Sampling(), Caller())
 
 
-async def test_another_refusal_is_no_overflow(bench: Bench) -> None:
+async def test_another_refusal_is_not_an_overflow(bench: Bench) -> None:
     bench.server.replies[GENERATE] = refused("min_p must be in [0, 1], got 2.0.")
     with pytest.raises(CallError) as caught:
         await bench.backend().generate(PROMPT, Sampling(), Caller())
@@ -230,8 +230,8 @@ async def test_another_refusal_is_no_overflow(bench: Bench) -> None:
 
 async def test_the_window_of_completions_is_found_out(bench: Bench) -> None:
     """Null would be 16 tokens there, and more than the window is refused."""
-    said = "max_tokens=2147483647 cannot be greater than max_model_len=20. Please request fewer output tokens."
-    bench.server.replies[COMPLETIONS] = refused(said)
+    message = "max_tokens=2147483647 cannot be greater than max_model_len=20. Please request fewer output tokens."
+    bench.server.replies[COMPLETIONS] = refused(message)
     backend = bench.backend(use_generate=False)
     with pytest.raises(CallError):
         await backend.generate(PROMPT, Sampling(), Caller())
@@ -286,7 +286,9 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
 
 
 @pytest.mark.parametrize(("path", "spoil", "said"), BAD, ids=[said for _, _, said in BAD])
-async def test_what_is_no_whole_bundle_is_bad(bench: Bench, path: str, spoil: Callable[[Any], Any], said: str) -> None:
+async def test_what_is_not_a_whole_bundle_is_bad(
+    bench: Bench, path: str, spoil: Callable[[Any], Any], said: str
+) -> None:
     reply = copy.deepcopy(bench.server.replies[path])
     spoil(reply)
     bench.server.replies[path] = reply

@@ -64,8 +64,8 @@ def reference(folders: Mapping[str, Path], sequences: Sequence[list[int]]) -> di
     }
     command = [VENV / "bin/python", Path(__file__).with_name("reference_logprobs.py")]
     run = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=True)
-    found: dict[str, list[list[float]]] = json.loads(run.stdout)
-    return found
+    data: dict[str, list[list[float]]] = json.loads(run.stdout)
+    return data
 
 
 def differences(segments: Sequence[Segment], known: Mapping[str, list[list[float]]], label: str) -> dict[str, float]:

@@ -138,7 +138,7 @@ async def test_logprobs_of_whole_conversations_are_those_of_prefilling(
     assert max(len(ledger.calls) for ledger in ledgers) > 2
 
 
-async def test_weights_that_change_between_and_within_calls_are_told_apart(
+async def test_weights_that_change_between_and_within_calls_are_distinguished(
     tiny: Model, tmp_path: Path, http: HttpClient
 ) -> None:
     """Pause, new weights, resume, while rollouts run: aborted generations go on, and each token knows its weights."""

@@ -40,7 +40,7 @@ async def test_a_job_serves_its_own_policy(
     for name, value in ENV.items():
         monkeypatch.setenv(name, value)
     began, said, before = time.monotonic(), list[str](), vllm_processes()
-    found = nemo_gym_rollouts(
+    result = nemo_gym_rollouts(
         ctx=wrap_arguments("+agent_name=mcqa_simple_agent +responses_create_params.max_output_tokens=16"),
         config_paths=(
             "resources_servers/mcqa/configs/mcqa.yaml,responses_api_models/vllm_model/configs/vllm_model.yaml"
@@ -55,7 +55,7 @@ async def test_a_job_serves_its_own_policy(
         server_ready_timeout_s=600,
         on_note=said.append,
     )
-    job = found.jobs[0]
+    job = result.jobs[0]
     assert job.exit_code == 0, said
     records = read_jsonl(job.output)
     assert job.output.name == "rollouts-rs3.jsonl"

@@ -149,7 +149,7 @@ async def test_without_a_limit_the_context_is_filled(asking: Asking, use_generat
 
 
 @BOTH
-async def test_a_limit_beyond_the_context_is_no_error(asking: Asking, use_generate: Way) -> None:
+async def test_a_limit_beyond_the_context_is_not_an_error(asking: Asking, use_generate: Way) -> None:
     prompt = random_prompts(1, CONTEXT - 10, 1900)[0]
     got = await asking.sample(prompt, use_generate=use_generate, max_tokens=CONTEXT + 1, extra={"ignore_eos": True})
     assert (got.finish, len(got.token_ids)) == ("length", 10)
@@ -167,7 +167,7 @@ async def test_a_prompt_without_room_is_an_overflow(asking: Asking, use_generate
 
 
 @BOTH
-async def test_a_refused_request_is_no_overflow(asking: Asking, use_generate: Way) -> None:
+async def test_a_refused_request_is_not_an_overflow(asking: Asking, use_generate: Way) -> None:
     with pytest.raises(CallError) as caught:
         await asking.sample(PROMPTS[0], use_generate=use_generate, max_tokens=4, min_p=2.0)
     assert caught.value.detail.kind == "model_misconfigured"  # a parameter out of its range

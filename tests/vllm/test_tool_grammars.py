@@ -43,8 +43,8 @@ def refusals() -> dict[str, list[str]]:
     done = subprocess.run(
         [str(PYTHON), "-c", _ASK], input=json.dumps(schemas), capture_output=True, text=True, check=True
     )
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
+    data: dict[str, list[str]] = json.loads(done.stdout)
+    return data
 
 
 def test_nothing_that_is_refused_passes_the_check(refusals: dict[str, list[str]]) -> None:

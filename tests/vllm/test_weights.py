@@ -60,7 +60,7 @@ async def test_what_old_weights_computed_is_not_used_by_new_ones(
     assert await cached_tokens(asking) == 0
 
 
-async def test_a_server_that_is_gone_is_said(http: HttpClient, tiny: Model) -> None:
+async def test_a_server_that_is_gone_is_reported(http: HttpClient, tiny: Model) -> None:
     weights = VllmWeights(http, [tiny.base_url, "http://127.0.0.1:1/v1"])
     with pytest.raises(WeightUpdateError, match="1 of 2 servers failed"):
         async with weights.updating("never"):

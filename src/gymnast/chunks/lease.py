@@ -79,7 +79,7 @@ def claim(
 def _make_folder(folder: ChunkFolder) -> None:
     """The folder of a chunk. If the run was deleted, its parent is missing, and the claim fails."""
     folder.path.mkdir(exist_ok=True)
-    sync_folder(folder.path.parent)  # also if it exists: whoever created it may have died before it could
+    sync_folder(folder.path.parent)  # also if it exists: its creator may have died before it could
 
 
 def _sealed_children(folder_state: FolderState, seals: tuple[Seal, ...]) -> list[CededChunk]:

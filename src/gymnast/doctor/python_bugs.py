@@ -64,10 +64,10 @@ def class_of_bug(error: LoggedException) -> str | None:
 
 def _expects_other_type(message: str) -> bool:
     """True if the code expected text, a list or another built-in type: a different version would not help."""
-    found = _NO_ATTRIBUTE.search(message)
-    if found is None or found[1] in {kind.__name__ for kind in _BUILTINS}:
+    match = _NO_ATTRIBUTE.search(message)
+    if match is None or match[1] in {kind.__name__ for kind in _BUILTINS}:
         return False
-    return any(hasattr(kind, found[2]) for kind in _BUILTINS)
+    return any(hasattr(kind, match[2]) for kind in _BUILTINS)
 
 
 def reads_row(error: LoggedException) -> bool:

@@ -46,7 +46,7 @@ def select_workers(workers: int, submission_job: str, jobs: tuple[str, ...]) -> 
 
 
 def make_intent(executor: str, request: WorkerRequest, number: int, details: dict[str, str]) -> Submission:
-    """What is about to be started, by whom, and where."""
+    """A submission that is about to start: its workers, its user and its host."""
     by = f"{getpass.getuser()}@{socket.gethostname()}"
     return Submission(
         number=number, executor=executor, jobs=(), workers=request.count, at=time.time(), by=by, details=details

@@ -25,7 +25,7 @@ class ArrowTable:
     """Builds an Arrow table. A column whose batches have different types gets one that holds them all."""
 
     def __init__(self) -> None:
-        self._arrow = require_package("pyarrow", "arrow")
+        self._arrow = import_package("pyarrow", "arrow")
         self._columns: dict[str, list[Any]] = {}
         self._rows: dict[str, int] = {}
         self._count = 0
@@ -103,18 +103,18 @@ class ArrowTable:
 
 def to_pandas(table: Any) -> Any:
     """A pandas frame. Numbers are NumPy's; texts stay in Arrow's memory."""
-    pandas = require_package("pandas", "pandas")
-    arrow = require_package("pyarrow", "pandas")
+    pandas = import_package("pandas", "pandas")
+    arrow = import_package("pyarrow", "pandas")
     kinds = {arrow.large_string(): pandas.StringDtype("pyarrow"), arrow.bool_(): pandas.BooleanDtype()}
     return table.to_pandas(types_mapper=kinds.get, split_blocks=True, self_destruct=True)
 
 
 def to_polars(table: Any) -> Any:
     """A polars frame."""
-    return require_package("polars", "polars").from_arrow(table)
+    return import_package("polars", "polars").from_arrow(table)
 
 
-def require_package(name: str, extra: str) -> Any:
+def import_package(name: str, extra: str) -> Any:
     """An optional package. Raises UserError with the command that installs it."""
     try:
         return import_module(name)

@@ -259,7 +259,7 @@ class Engine:
         return running >= self.limit.current or len(self.in_flight) >= self.options.cap
 
     def _look_at_waits(self) -> None:
-        """Count the rollouts that wait for others, start those, and end waits that are in vain."""
+        """Count the rollouts that wait for others, start those, and end waits that cannot succeed."""
         self._waiting = {key for key, item in self.in_flight.items() if item.progress.end_wait is not None}
         self._fill()
         if not self._waiting or len(self._waiting) < len(self.in_flight):

@@ -148,7 +148,7 @@ class _Worker:
         data = encode_frame(message)
         try:
             self._writer.write(data)
-        except RuntimeError:  # of uvloop: the engine is gone, and what is sent interests nobody
+        except RuntimeError:  # of uvloop: the engine is gone, and no process reads what is sent
             _log.info("the engine has closed the connection")
 
     def _note_rejection(self, latency_s: float) -> None:

@@ -77,8 +77,8 @@ def _imports(path: Path, folder: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            beside = path.parent.relative_to(folder).parts if node.level else ()
-            start = [*beside[: len(beside) - node.level + 1], *([node.module] if node.module else [])]
+            package = path.parent.relative_to(folder).parts if node.level else ()
+            start = [*package[: len(package) - node.level + 1], *([node.module] if node.module else [])]
             yield ".".join(start)
             yield from (".".join([*start, alias.name]) for alias in node.names)
 

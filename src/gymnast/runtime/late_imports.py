@@ -48,10 +48,10 @@ def _imports(path: Path, folder: Path) -> Iterator[tuple[str, bool]]:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node in late) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            beside = path.parent.relative_to(folder).parts if node.level else ()
-            start = [*beside[: len(beside) - node.level + 1], *([node.module] if node.module else [])]
+            package = path.parent.relative_to(folder).parts if node.level else ()
+            start = [*package[: len(package) - node.level + 1], *([node.module] if node.module else [])]
             # The entry file's own package stays: its relative imports work at any time.
-            is_late = node in late and (not node.level or bool(beside))
+            is_late = node in late and (not node.level or bool(package))
             yield from ((".".join([*start, alias.name]), is_late) for alias in node.names)
 
 

@@ -101,7 +101,7 @@ async def export_site(targets: Sequence[Path], folder: Path, *, max_transcripts:
         site.leave_out(len(entries) - MAX_RUNS + library.left_out, "runs")
         entries = entries[:MAX_RUNS]
         for number, entry in enumerate(entries):
-            if entry.found.curve is None:
+            if entry.source.curve is None:
                 await library.open_index(entry.id, wait_s=_WAIT_S)
             await asyncio.to_thread(_write_run, site, number, entry, max_transcripts)
         await asyncio.to_thread(_write_comparisons, site, entries)
@@ -150,11 +150,11 @@ def _static_page(page: str) -> str:
 
 def _write_run(site: Site, number: int, entry: Entry, max_transcripts: int) -> None:
     page = run_page(entry)
-    page["files"] = {"output": entry.found.paths.output.name, "logs": None}
+    page["files"] = {"output": entry.source.paths.output.name, "logs": None}
     page["commands"] = {}
     site.write_data(f"{number}/run", page)
-    if entry.found.curve is not None:
-        site.write_data(f"{number}/training", read_curve(entry.found.curve))
+    if entry.source.curve is not None:
+        site.write_data(f"{number}/training", read_curve(entry.source.curve))
         return
     site.write_data(f"{number}/columns", columns_page(entry))
     annotations = [msgspec.to_builtins(own) for own in entry.annotations().values()]
@@ -206,7 +206,7 @@ def _informative_rows(entry: Entry) -> Iterator[int]:
 
 
 def _write_comparisons(site: Site, entries: Sequence[Entry]) -> None:
-    compared = [(number, entry) for number, entry in enumerate(entries) if entry.found.curve is None][:_MAX_COMPARED]
+    compared = [(number, entry) for number, entry in enumerate(entries) if entry.source.curve is None][:_MAX_COMPARED]
     params = {"by_index": False, "page": 0, "size": MAX_ROWS, "sort": "abs", "desc": True}
     for first, a in compared:
         for second, b in compared:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gymnast.report.run_view import RunView
     from gymnast.rollouts.snapshot import Snapshot
     from gymnast.store.annotations import Annotation
-    from gymnast.studio.runs import FoundRun, RunFolders
+    from gymnast.studio.runs import RunFolders, RunSource
     from gymnast.types.json import JsonObject
 
 Listener = Callable[[str, Any], None]
@@ -77,7 +77,7 @@ class Entry:
     lag behind a growing run. `live` is None unless the run's process answers.
     """
 
-    found: FoundRun
+    source: RunSource
     stamp: tuple[Any, ...] = ()
     facts: RunFacts = field(default_factory=lambda: RunFacts({}))
     estimate: Estimate | None = None
@@ -105,7 +105,7 @@ class Entry:
 
     @property
     def id(self) -> str:
-        return self.found.id
+        return self.source.id
 
     @property
     def progress(self) -> Progress:
@@ -143,7 +143,7 @@ class Entry:
 
     def annotations(self) -> dict[tuple[int, int | None], Annotation]:
         """The current annotations."""
-        path = annotations_path(self.found.paths.output)
+        path = annotations_path(self.source.paths.output)
         try:
             info = path.stat()
             version: Any = (info.st_size, info.st_mtime_ns)
@@ -172,7 +172,7 @@ class Entry:
 
     def plan(self) -> PlanIndex | None:
         """The requested rollouts, or None if the run has no materialized inputs."""
-        path = self.found.paths.materialized_inputs
+        path = self.source.paths.materialized_inputs
         try:
             info = path.stat()
             version = (info.st_size, info.st_mtime_ns)
@@ -200,7 +200,7 @@ class Entry:
             if known == version or (known[0] == version[0] and now - made_at < took_s / _VIEW_SHARE):
                 return view, problem
         own = self.load(table)
-        view = make_view(table, own, self.found.paths, self.facts.manifest, self.facts.row["name"])
+        view = make_view(table, own, self.source.paths, self.facts.manifest, self.facts.row["name"])
         problem = own.problem
         self._view = (version, now, time.monotonic() - now, view, problem)
         self.estimate, self.models = view.mean_reward, list(view.setup.models)[:_MAX_MODELS]
@@ -334,18 +334,18 @@ class Library:
         removed = [run for run in self.entries if run not in scan.runs]
         for run in removed:
             self.entries.pop(run).release()
-        for run, found in scan.runs.items():
+        for run, source in scan.runs.items():
             if run not in self.entries:
-                self.entries[run] = Entry(found, facts=RunFacts({"size_bytes": 0}))
+                self.entries[run] = Entry(source, facts=RunFacts({"size_bytes": 0}))
         return removed
 
     def _read_changes(self) -> set[str]:
         changed = set()
         for entry in list(self.entries.values()):
-            known = stamp(entry.found)
+            known = stamp(entry.source)
             if known != entry.stamp or entry.facts.is_live:
                 before = entry.facts.row
-                entry.facts = read_facts(entry.found)
+                entry.facts = read_facts(entry.source)
                 if known != entry.stamp or before != entry.facts.row:
                     changed.add(entry.id)
                 entry.stamp = known
@@ -374,10 +374,10 @@ class Library:
         entry.live = None
         if entry.facts.chunks is not None and entry.facts.is_live:
             return entry.history.add_chunks(entry.facts.chunks)
-        if not entry.facts.is_live or not entry.found.paths.socket.exists():
+        if not entry.facts.is_live or not entry.source.paths.socket.exists():
             return None
         with suppress(UserError, OSError, ValueError):
-            entry.live = await read_snapshot(entry.found.paths)
+            entry.live = await read_snapshot(entry.source.paths)
             return entry.history.add(entry.live)
         return None
 
@@ -396,7 +396,7 @@ class Library:
     async def open_index(self, run: str, wait_s: float = FIRST_LINES_S) -> Entry:
         """A run with an index, up to date or with as much of it as was there in time."""
         entry = self.entry(run)
-        if entry.index is None or stamp(entry.found) != entry.stamp or entry.progress.state in ("none", "failed"):
+        if entry.index is None or stamp(entry.source) != entry.stamp or entry.progress.state in ("none", "failed"):
             self._start_update(entry)
         if entry.update is not None and not entry.update.done():
             await asyncio.wait([entry.update], timeout=wait_s)
@@ -407,8 +407,8 @@ class Library:
     def _start_update(self, entry: Entry) -> None:
         if entry.update is None or entry.update.done():
             if entry.index is None:
-                path = index_path(self._cache, entry.found.paths.output) if self._cache is not None else None
-                entry.index = RunIndex(entry.found.paths, path)
+                path = index_path(self._cache, entry.source.paths.output) if self._cache is not None else None
+                entry.index = RunIndex(entry.source.paths, path)
             entry.update = asyncio.create_task(self._update(entry, entry.index))
 
     async def _update(self, entry: Entry, index: RunIndex) -> None:
@@ -455,7 +455,7 @@ class Library:
                 if entry.estimate is None
                 and entry.index is None
                 and not entry.facts.is_live
-                and entry.found.curve is None
+                and entry.source.curve is None
                 and 0 < entry.facts.row.get("size_bytes", 0) <= _SMALL_RUN
             ]
             for entry in sorted(waiting, key=lambda own: -(own.facts.row.get("updated_at") or 0.0))[:20]:
@@ -502,4 +502,4 @@ def describe_estimate(estimate: Estimate) -> JsonObject:
 
 def is_chunked(entry: Entry) -> bool:
     """Whether workers, not a single process, collect the run."""
-    return entry.facts.chunks is not None or ChunkLayout.of(entry.found.paths).is_planned
+    return entry.facts.chunks is not None or ChunkLayout.of(entry.source.paths).is_planned

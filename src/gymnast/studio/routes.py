@@ -93,9 +93,9 @@ class Api:
 
     async def _training(self, request: Request) -> JsonObject:
         entry = self._library.entry(request.run())
-        if entry.found.curve is None:
+        if entry.source.curve is None:
             return {"steps": [], "held_out": []}
-        return await asyncio.to_thread(read_curve, entry.found.curve)
+        return await asyncio.to_thread(read_curve, entry.source.curve)
 
     async def _columns(self, request: Request) -> JsonObject:
         return await asyncio.to_thread(columns.columns_page, await self._library.open_index(request.run()))
@@ -158,7 +158,7 @@ class Api:
             raise Refusal(400, "expected table=rollouts|tasks and format=csv|jsonl|parquet")
         entry = await self._library.open_index(request.run())
         data = await asyncio.to_thread(make_download, entry, parse_query(request.params), table, kind)
-        name = quote(f"{entry.found.paths.output.stem}_{table}.{kind}")
+        name = quote(f"{entry.source.paths.output.stem}_{table}.{kind}")
         disposition = f"attachment; filename*=UTF-8''{name}".encode()
         return Reply(data, FORMATS[kind], 200, [(b"content-disposition", disposition)])
 
@@ -166,7 +166,7 @@ class Api:
         self._require_writing()
         entry = self._library.entry(_run_of(request.body))
         annotation = make_annotation(request.body)
-        await asyncio.to_thread(append_annotation, annotations_path(entry.found.paths.output), annotation)
+        await asyncio.to_thread(append_annotation, annotations_path(entry.source.paths.output), annotation)
         self._library.tell("annotations", {"run": entry.id})
         return {"annotation": msgspec.to_builtins(annotation)}
 

@@ -50,7 +50,7 @@ _CHUNK_STATUS_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRun:
+class RunSource:
     """A run below the folder."""
 
     id: str
@@ -64,7 +64,7 @@ class FoundRun:
 class Scan:
     """The runs that were found, by id."""
 
-    runs: dict[str, FoundRun]
+    runs: dict[str, RunSource]
     left_out: int = 0
     """Runs beyond the limit, and runs whose files lead out of the folder."""
 
@@ -88,32 +88,32 @@ class RunFolders:
         """The run, if the studio was started for exactly one."""
         if self.folders or len(self.named) != 1:
             return None
-        return self._id(FoundRun("", self.named[0]))
+        return self._id(RunSource("", self.named[0]))
 
     def scan(self) -> Scan:
         """Find the runs. A run that was named belongs to it even if its files are gone for a moment."""
-        runs: dict[str, FoundRun] = {}
+        runs: dict[str, RunSource] = {}
         left_out = 0
         for folder in self.folders:
-            for found in _walk(folder):
-                if len(runs) >= _MAX_RUNS or not _is_inside(found, folder):
+            for source in _walk(folder):
+                if len(runs) >= _MAX_RUNS or not _is_inside(source, folder):
                     left_out += 1
                 else:
-                    runs[self._id(found)] = FoundRun(self._id(found), found.paths, found.curve)
+                    runs[self._id(source)] = RunSource(self._id(source), source.paths, source.curve)
         for paths in self.named:
-            found = FoundRun("", paths)
+            source = RunSource("", paths)
             if _exists(paths):
-                runs[self._id(found)] = FoundRun(self._id(found), paths)
+                runs[self._id(source)] = RunSource(self._id(source), paths)
         return Scan(runs, left_out)
 
-    def _id(self, found: FoundRun) -> str:
-        path = found.curve.parent if found.curve is not None else found.paths.output
+    def _id(self, source: RunSource) -> str:
+        path = source.curve.parent if source.curve is not None else source.paths.output
         name = os.path.relpath(path, self.root)
-        name = name.removesuffix(".jsonl") if found.curve is None else f"{name}/training"
+        name = name.removesuffix(".jsonl") if source.curve is None else f"{name}/training"
         return printable(os.fsencode(name).decode(errors="replace"))
 
 
-def _walk(root: Path) -> Iterator[FoundRun]:
+def _walk(root: Path) -> Iterator[RunSource]:
     folders = [(root, 0)]
     visited = 0
     while folders and visited < _MAX_FOLDERS:
@@ -131,16 +131,16 @@ def _walk(root: Path) -> Iterator[FoundRun]:
         yield from _runs_in(folder, {entry.name for entry in listed}, {entry.name for entry in below})
 
 
-def _runs_in(folder: Path, names: set[str], below: set[str]) -> Iterator[FoundRun]:
+def _runs_in(folder: Path, names: set[str], below: set[str]) -> Iterator[RunSource]:
     """The runs whose files are directly in a folder with these names, of which those `below` are folders."""
     stems = {name.removesuffix(mark) for mark in (_MANIFEST, _INPUTS) for name in names if name.endswith(mark)}
     chunked = (name for name in below if name.endswith(_CHUNKS) and (folder / name / "plan.json").exists())
     stems |= {name.removesuffix(_CHUNKS) for name in chunked}
     for stem in sorted(stems - {""}):
         is_plain = stem in names - below and f"{stem}.jsonl" not in names  # an output file without a suffix
-        yield FoundRun("", RunPaths(folder / (stem if is_plain else f"{stem}.jsonl")))
+        yield RunSource("", RunPaths(folder / (stem if is_plain else f"{stem}.jsonl")))
     if CURVE in names and not (folder / CURVE).is_symlink():
-        yield FoundRun("", RunPaths(folder / "rollouts.jsonl"), folder / CURVE)
+        yield RunSource("", RunPaths(folder / "rollouts.jsonl"), folder / CURVE)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -153,9 +153,9 @@ def _files(paths: RunPaths) -> tuple[Path, ...]:
     return (*paths.all(), paths.chunks, paths.logs, paths.socket, paths.lock)
 
 
-def _is_inside(found: FoundRun, folder: Path) -> bool:
+def _is_inside(source: RunSource, folder: Path) -> bool:
     """Whether every file of a run is below a folder, also where it is a symbolic link."""
-    for path in _files(found.paths):
+    for path in _files(source.paths):
         with suppress(OSError):
             if stat.S_ISLNK(path.lstat().st_mode) and not Path(os.path.realpath(path)).is_relative_to(folder):
                 return False
@@ -166,12 +166,12 @@ def _exists(paths: RunPaths) -> bool:
     return any(path.exists() for path in (paths.output, paths.manifest, paths.materialized_inputs, paths.chunks))
 
 
-def stamp(found: FoundRun) -> tuple[Any, ...]:
+def stamp(source: RunSource) -> tuple[Any, ...]:
     """What changes whenever a run's files do: sizes and times, nothing is read."""
-    paths = found.paths
+    paths = source.paths
     files: list[Path] = [paths.output, paths.failures, paths.manifest, paths.done, paths.socket]
-    if found.curve is not None:
-        files = [found.curve]
+    if source.curve is not None:
+        files = [source.curve]
     stamps: list[Any] = []
     for path in files:
         try:
@@ -199,23 +199,23 @@ class RunFacts:
     is_live: bool = False
 
 
-def read_facts(found: FoundRun) -> RunFacts:
+def read_facts(source: RunSource) -> RunFacts:
     """Read a run's manifest and the state of its chunks. Problems are part of the row."""
-    row = _empty_row(found)
+    row = _empty_row(source)
     facts = RunFacts(row)
-    if found.curve is not None:
-        row.update(kind="training", state="complete", **_read_curve_row(found.curve))
+    if source.curve is not None:
+        row.update(kind="training", state="complete", **_read_curve_row(source.curve))
         return facts
     try:
-        facts.manifest = read_manifest(found.paths.manifest)
-        if ChunkLayout.of(found.paths).is_planned:
+        facts.manifest = read_manifest(source.paths.manifest)
+        if ChunkLayout.of(source.paths).is_planned:
             row["kind"] = "chunked"
-            if not found.paths.done.exists():
-                facts.chunks = read_run_status(ChunkLayout.of(found.paths))
+            if not source.paths.done.exists():
+                facts.chunks = read_run_status(ChunkLayout.of(source.paths))
     except (UserError, OSError, msgspec.MsgspecError) as error:
         row["problem"] = getattr(error, "what", None) or str(error)
     if facts.manifest is not None:
-        _add_manifest(facts, found, facts.manifest)
+        _add_manifest(facts, source, facts.manifest)
     if facts.chunks is not None:
         _add_chunks(facts, facts.chunks)
     if facts.agents:
@@ -227,16 +227,16 @@ def read_facts(found: FoundRun) -> RunFacts:
     return facts
 
 
-def _empty_row(found: FoundRun) -> JsonObject:
-    output = found.paths.output
-    folder, _, name = found.id.rpartition("/")
+def _empty_row(source: RunSource) -> JsonObject:
+    output = source.paths.output
+    folder, _, name = source.id.rpartition("/")
     size, updated = 0, 0.0
-    for path in (found.curve,) if found.curve is not None else (output, found.paths.failures, found.paths.manifest):
+    for path in (source.curve,) if source.curve is not None else (output, source.paths.failures, source.paths.manifest):
         with suppress(OSError):
             info = path.stat()
             size, updated = size + info.st_size, max(updated, info.st_mtime)
     return {
-        "id": found.id,
+        "id": source.id,
         "name": name,
         "folder": folder,
         "state": "unknown",
@@ -266,8 +266,8 @@ def _empty_row(found: FoundRun) -> JsonObject:
     }
 
 
-def _add_manifest(facts: RunFacts, found: FoundRun, manifest: Manifest) -> None:
-    facts.is_live = is_locked(found.paths.lock)
+def _add_manifest(facts: RunFacts, source: RunSource, manifest: Manifest) -> None:
+    facts.is_live = is_locked(source.paths.lock)
     state = manifest.state
     if state is RunState.RUNNING and not facts.is_live and facts.chunks is None:
         state = RunState.INTERRUPTED  # its process died

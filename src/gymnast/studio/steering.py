@@ -22,17 +22,17 @@ async def steer(entry: Entry, command: str, argument: str | None) -> str:
     """Execute a command on a run and return what to show. For workers, `argument` is a job, or None for all."""
     if command == CANCEL_WORKERS:
         return await asyncio.to_thread(_cancel_workers, entry, argument)
-    if is_chunked(entry) and not entry.found.paths.socket.exists():
+    if is_chunked(entry) and not entry.source.paths.socket.exists():
         raise UserError(
             "workers collect this run, and only cancelling reaches them", next="cancel them on the run's Workers page"
         )
-    return str(await send_request(entry.found.paths.socket, {"command": command, "argument": argument}))
+    return str(await send_request(entry.source.paths.socket, {"command": command, "argument": argument}))
 
 
 def _cancel_workers(entry: Entry, job: str | None) -> str:
     if not is_chunked(entry):
         raise UserError("no workers collect this run", next="drain or stop it instead")
-    cancelled = cancel_run(ChunkLayout.of(entry.found.paths), (job,) if job is not None else ())
+    cancelled = cancel_run(ChunkLayout.of(entry.source.paths), (job,) if job is not None else ())
     jobs = [view.job for _, views in cancelled for view in views]
     if not jobs:
         return "no worker is waiting or running"

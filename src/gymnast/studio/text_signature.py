@@ -40,7 +40,7 @@ def hash_trigram(first: int, second: int, third: int) -> int:
 
 
 class Signer:
-    """Makes signatures. Keeps its arrays: making them anew for every few texts took a tenth of the time."""
+    """Makes signatures. Keeps its arrays: making new ones for every few texts took a tenth of the time."""
 
     def __init__(self) -> None:
         self._flags = np.empty((_MAX_ROWS, BITS), np.uint8)

@@ -25,7 +25,7 @@ class StreamMetrics:
                 self._parts[f"{kind}/{name}"].add(group.samples)
 
     def take(self) -> dict[str, float]:
-        """The figures so far; those of an environment or policy start with its name. Counting starts anew."""
+        """The figures so far; those of an environment or policy start with its name. Counting starts over."""
         figures = self._all.figures()
         for name, metrics in self._parts.items():
             figures |= {f"{name}/{key}": value for key, value in metrics.figures().items()}

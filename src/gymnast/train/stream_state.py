@@ -43,7 +43,7 @@ class StreamState(msgspec.Struct, frozen=True, omit_defaults=True):
     delivered: int = 0
     counts: dict[str, Any] = {}
     consecutive: dict[str, int] = {}
-    """Groups in a row that were empty or filtered; failures count anew after a restart."""
+    """Groups in a row that were empty or filtered; failures are counted from 0 after a restart."""
     digest: str = ""
     """In version 1: the digest of all tasks taken."""
     schema_version: int = 1

@@ -21,8 +21,8 @@ async def read_stuck(entry: Entry) -> dict[str, Any]:
     if entry.live is None:
         return {}
     try:
-        live = await send_request(entry.found.paths.socket, {"command": "status"})
-        stacks = await send_request(entry.found.paths.socket, {"command": "stacks"})
+        live = await send_request(entry.source.paths.socket, {"command": "status"})
+        stacks = await send_request(entry.source.paths.socket, {"command": "stacks"})
     except UserError:
         return {}
     return {"live": live, "stacks": tuple(stacks)}
@@ -33,7 +33,7 @@ def doctor_page(entry: Entry, live: dict[str, Any]) -> JsonObject:
     version = (entry.stamp, bool(live))
     if entry.doctor is not None and entry.doctor[0] == version and not live:
         return entry.doctor[1]
-    page = examine(replace(find_target(entry.found.paths.output), **live)).as_json()
+    page = examine(replace(find_target(entry.source.paths.output), **live)).as_json()
     kinds = {kind.value for kind in FailureKind}
     for finding in page["findings"]:
         keys = dict.fromkeys(key for evidence in finding["evidence"] for key in evidence.get("keys", ()))

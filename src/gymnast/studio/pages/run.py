@@ -24,15 +24,15 @@ def run_page(entry: Entry) -> JsonObject:
     """The headline of a run, how it was made, and what its processes did."""
     manifest, facts = entry.facts.manifest, entry.facts
     headline, problem, setup = None, None, []
-    if entry.found.curve is None:
+    if entry.source.curve is None:
         try:
             view, problem = entry.view()
             setup = [list(pair) for pair in describe_setup(view)]
             headline = describe_headline(view) if len(view.table) else None
         except (UserError, OSError) as error:
             problem = getattr(error, "what", None) or str(error)
-    output = shlex.quote(str(entry.found.paths.output))
-    logs = entry.found.paths.logs
+    output = shlex.quote(str(entry.source.paths.output))
+    logs = entry.source.paths.logs
     return {
         "run": entry.row(),
         "setup": setup,
@@ -41,7 +41,7 @@ def run_page(entry: Entry) -> JsonObject:
         "invocations": [msgspec.to_builtins(own) for own in manifest.invocations] if manifest is not None else [],
         "usage": msgspec.to_builtins(facts.spent),
         "agents": msgspec.to_builtins(stats_of(facts.agents)),
-        "files": {"output": str(entry.found.paths.output), "logs": str(logs) if logs.is_dir() else None},
+        "files": {"output": str(entry.source.paths.output), "logs": str(logs) if logs.is_dir() else None},
         "commands": {
             "report": f"gymnast report {output}",
             "doctor": f"gymnast doctor {output}",

@@ -92,12 +92,12 @@ def _explore(value: Any) -> tuple[tuple[int, ...], bool]:
     """The dimensions that all nested lists agree on, and whether some have more."""
     if not isinstance(value, list):
         return (), False
-    found = [_explore(item) for item in value]
-    shapes = [shape for shape, _ in found]
+    explored = [_explore(item) for item in value]
+    shapes = [shape for shape, _ in explored]
     common = 0
     while shapes and all(len(shape) > common and shape[common] == shapes[0][common] for shape in shapes):
         common += 1
-    is_ragged = any(ragged for _, ragged in found) or any(len(shape) > common for shape in shapes)
+    is_ragged = any(ragged for _, ragged in explored) or any(len(shape) > common for shape in shapes)
     return (len(value), *(shapes[0][:common] if shapes else ())), is_ragged
 
 

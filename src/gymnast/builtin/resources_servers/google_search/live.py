@@ -29,7 +29,7 @@ class WebError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """Where to search, and as whom."""
+    """The search service and the credentials to use."""
 
     url: str
     key: str

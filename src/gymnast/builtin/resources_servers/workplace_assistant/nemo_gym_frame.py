@@ -70,7 +70,7 @@ class Frame:
         return max(row[column] for row in self.rows if row[column] is not None)
 
     def append(self, cells: Mapping[str, Any], *, renumber: bool) -> None:
-        """Add a row: labelled 0, or with all labels counted anew."""
+        """Add a row: labelled 0, or with all labels renumbered."""
         row = {column: cells[column] for column in self.columns}
         self.mixed |= {column for column, value in row.items() if not isinstance(value, str)}
         self.rows.append(row)
