@@ -82,7 +82,7 @@ class LineReader:
         fresh = list(shapes - known - self._irrelevant)
         matching = set(_filter_by_keyword(fresh))
         if self._has_records:
-            matching = {shape for shape in matching if FAILURE_NOTICE.match(shape) is None}
+            matching = {shape for shape in matching if FAILURE_NOTICE.search(shape) is None}
         if len(self._relevant) < _MAX_CACHED:
             self._relevant |= matching
         if len(self._irrelevant) < _MAX_CACHED:

@@ -109,8 +109,11 @@ SETTINGS: Final = re.compile(
 """Advice, usage and settings: they name failures that did not happen."""
 RESULT: Final = re.compile(rb"(?i:\b(?:reward|score)\b\W{1,4}-?\d)")
 """An item that got its score: a wrong answer is a result, whatever its tests said."""
-FAILURE_NOTICE: Final = re.compile(rb"failed -?\d+:\d+ [a-z_]+ at [a-z_]+(?: \(will be retried\))?: ")
-"""The collector's line about a failed attempt, at the start of a line: it repeats a failure record."""
+FAILURE_NOTICE: Final = re.compile(
+    rb"^failed -?\d+:\d+ [a-z_]+ at [a-z_]+(?: \(will be retried\))?: |^\s*why it ended: "
+    rb"|\banswered \d{3}(?: \([a-z_]+\))?: \S"
+)
+"""The collector's line about a failed attempt, or an endpoint's reply in it: it repeats a failure record."""
 
 KEYWORDS: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),

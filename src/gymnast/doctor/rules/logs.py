@@ -116,13 +116,18 @@ def _is_requeue(facts: Facts) -> bool:
 
 
 def _matching_failures(signature: Signature, facts: Facts) -> list[FailureGroup]:
-    """Failures whose own message matches, such as a verifier that failed because the disk is full."""
+    """Failures whose own message matches, such as a verifier that failed because the disk is full.
+
+    An endpoint's reply is not searched: it may quote the prompt, and the table of endpoint errors has read it.
+    """
     if signature.id not in _IN_FAILURES or facts.run is None:
         return []
     return [
         group
         for group in facts.run.failures
-        if group.lost and signature.pattern.search(own_words(f"{group.first.message} {group.first.body}").encode())
+        if group.lost
+        and not (group.kind.startswith("model_") and group.first.status is not None)
+        and signature.pattern.search(own_words(f"{group.first.message} {group.first.body}").encode())
     ]
 
 
