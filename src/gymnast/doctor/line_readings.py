@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
+from gymnast.doctor.line_roles import without_bar
 from gymnast.doctor.log_lines import Level, hints_at_failure, is_text, level_of, reports_failure
 from gymnast.doctor.log_markers import (
     ACCESS,
@@ -108,6 +109,7 @@ class LineReader:
 
 
 def _classify(line: bytes) -> LineReading:
+    line = without_bar(line)
     level = level_of(line)
     markers = tuple(name for marker, name in _MARKERS if marker.search(line))
     line = without_advice(line)

@@ -41,7 +41,9 @@ ADVICE: Final = re.compile(
     rb"(?i:common causes|possible (?:root )?(?:causes|reasons)|can cause|\bconsider\b|potential root causes"
     rb"|this may be caused|might be (?:incorrect"
     rb"|asynchronously)|^for debugging|^compile with|the above exception was the direct cause"
-    rb"|during handling of the above|to enable device-side|^\s*note: )"
+    rb"|during handling of the above|to enable device-side|^\s*note: "
+    rb"|(?:^|[\])] )to (?:add|avoid|disable|silence|suppress|fix|allow)\b[^.\n]{0,80}, (?:call|use|run|set|pass)\b"
+    rb")"
 )
 """Advice about possible causes is not evidence of them."""
 SATURATED: Final = re.compile(rb"Running: (\d+) reqs, Waiting: (\d+) reqs")

@@ -104,6 +104,11 @@ class OutcomeTracker:
 
 def count_work(lines: list[bytes], process: bytes = b"") -> int:
     """The lines that report progress: they repeat with other numbers, and speak of no failure and no waiting."""
+    return sum(work_templates(lines, process).values())
+
+
+def work_templates(lines: list[bytes], process: bytes = b"") -> dict[bytes, int]:
+    """The templates of the lines that report progress, and how many lines each has."""
     counts: Counter[bytes] = Counter()
     examples: dict[bytes, bytes] = {}
     for line in lines:
@@ -114,11 +119,11 @@ def count_work(lines: list[bytes], process: bytes = b"") -> int:
             template = _ANSWERED if access is not None else template_of(line)
             counts[template] += 1
             examples[template] = line
-    return sum(
-        count
+    return {
+        template: count
         for template, count in counts.items()
         if count >= _REPEATED and (template == _ANSWERED or (b"#" in template and _is_work(examples[template])))
-    )
+    }
 
 
 def says_done(lines: list[bytes]) -> bool:

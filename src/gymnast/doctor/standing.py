@@ -66,6 +66,7 @@ _WON: Final = re.compile(
 _SIDE_SERVICE: Final = re.compile(
     r"(?i)^\W*(?:wandb|mlflow|comet\w*|neptune|swanlab|tensorboard|telemetry|usage[ _]stats|sentry|opentelemetry)\b"
     r"|\bexport\w* (?:of )?(?:spans?|traces?|metrics?|telemetry)\b"
+    r"|\bgit root error\b|Cmd\('git'\)|\bdubious ownership\b|not a git repository"
     r"|\b(?:otlp|langfuse|langsmith|posthog|zipkin|jaeger)\b|/(?:api/v\d/spans|v1/traces)\b"
 )
 """What reports about the work to others: the work does not need it."""
@@ -126,8 +127,9 @@ def _stands(traced: Traced, ends: dict[str, LogEnd], signature: str) -> bool:
         return True
     if ends_by_nature(traced, signature):
         return not _is_of_earlier_job(traced, end)
-    if (isinstance(traced, Hit) and traced.is_warning) or (end is not None and end.has_failed_items):
-        return True
+    is_warning = isinstance(traced, Hit) and traced.is_warning
+    if is_warning or (end is not None and end.has_failed_items):
+        return not (is_warning and _is_long_past(traced, end))
     if _is_background(traced, signature):
         return False
     if signature in _LASTING and not (ends_well(end, _last_line(traced)) or outcome.is_recovered):
@@ -136,6 +138,13 @@ def _stands(traced: Traced, ends: dict[str, LogEnd], signature: str) -> bool:
     is_hint = isinstance(traced, LogEvent) and not traced.is_certain
     is_left_behind = after >= (_NEAR_END if is_hint else _LONG) and (is_hint or (end is not None and end.is_normal))
     return not is_left_behind and outcome.progress <= _max_progress(traced, end, signature)
+
+
+def _is_long_past(traced: Traced, end: LogEnd | None) -> bool:
+    """True for what was said long before a log that ends in normal operation."""
+    if end is None or end.last is None or not end.is_normal or end.is_warning or end.is_cut or end.has_failed_items:
+        return False
+    return end.last.line - _last_line(traced) > _LONG
 
 
 def _max_progress(traced: Traced, end: LogEnd | None, signature: str) -> int:
@@ -276,7 +285,7 @@ def _is_aside(traced: Traced, text: str, end: LogEnd | None, signature: str) -> 
     """True for an error of a side service in a log that goes on after it."""
     if isinstance(traced, LoggedException) or signature in HARD | ENDS or not _SIDE_SERVICE.search(message_of(text)):
         return False
-    return end is not None and end.last is not None and end.last.line - first_line(traced)[1] >= _SUSTAINED
+    return end is not None and end.last is not None and end.last.line - first_line(traced)[1] >= _PRELUDE
 
 
 def _is_incidental(traced: Traced, end: LogEnd | None, signature: str) -> bool:
