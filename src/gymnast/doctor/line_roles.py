@@ -99,6 +99,7 @@ _PREFIX: Final = re.compile(
     rf"^\s*(?:{_STAMP}|[EFWCI]\d{{4}} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\]"
     rf"|[EFWCI] [\w./-]+:\d+\]|\[(?:[^\]\[]|\[[^\]]*\]){{1,60}}\]:?"
     rf"|[A-Za-z_][\w.]*:[\w<>]+:\d+ - "
+    rf"|[A-Za-z][\w.]*(?: [A-Z]\w*)?:(?:ERROR|WARNING|CRITICAL|FATAL):(?: [\w./-]+\.py:\d+ - )?"
     rf"|\((?!os error)[^()]{{1,60}}\)|{_LEVELS}|[-|:>*=]+(?=\s))\s*"
 )
 _BAR: Final = re.compile(

@@ -60,7 +60,7 @@ _ENDED: Final = re.compile(r"(?i)\b(?:killed|cancell?ed|terminated|aborted|evict
 _EXCEPTION: Final = re.compile(r"(?:\w+\.)*[A-Z]\w+(?:Error|Exception)(?:: |$)")
 _WON: Final = re.compile(
     r"(?i)^\W*(?:\S+ )?(?:success(?:fully)?\b|build (?:succeeded|successful)|all tests passed|pass(?:ed)?:? )"
-    r"|exit[ _]?(?:code|status)\W{0,3}0\b"
+    r"|(?:exit|return)[ _]?(?:code|status)\W{0,3}0\b"
 )
 """The verdict of a program about its whole work."""
 _SIDE_SERVICE: Final = re.compile(
@@ -88,6 +88,7 @@ def without_incidental(logs: LogFacts) -> tuple[LogFacts, list[Traced]]:
     failing = {first_line(traced)[0] for name, traced in named if _stands(traced, ends, name)}
     overcome = [traced for name, traced in named if _is_overcome(traced, ends, name)]
     overcome = _without_preludes(_without_named(overcome, named), logs)
+    overcome = _without_announced(overcome, logs)
     overcome += [traced for _, traced in named if first_line(traced)[0] not in failing]
     if not overcome:
         return logs, []
@@ -215,6 +216,21 @@ def _precedes(traced: Traced, file: str, line: int) -> bool:
     return first_line(traced)[0] == file and 0 < line - _last_line(traced) <= _PRELUDE
 
 
+def _without_announced(overcome: list[Traced], logs: LogFacts) -> list[Traced]:
+    """Without the exceptions that messages which stand announce: the traceback of a message is a part of it."""
+    dropped = {id(traced) for traced in overcome}
+    kept = set()
+    for event in logs.events:
+        if not event.is_announcement or not event.is_certain or id(event) in dropped:
+            continue
+        file, line, _ = first_line(event)
+        following = [error for error in logs.real_exceptions if error.end.file == file and error.end.line > line]
+        error = min(following, key=lambda error: error.end.line, default=None)
+        if error is not None and error.end.line - line <= _LONG:
+            kept.add(id(error))
+    return [traced for traced in overcome if id(traced) not in kept]
+
+
 def first_line(traced: Traced) -> tuple[str, int, str]:
     """Where an error is first reported, and its line."""
     quote = traced.end if isinstance(traced, LoggedException) else traced.first
@@ -293,7 +309,14 @@ def _is_incidental(traced: Traced, end: LogEnd | None, signature: str) -> bool:
     if end is None or end.last is None or isinstance(traced, LoggedException) or signature in HARD | ENDS:
         return False
     after = end.last.line - _last_line(traced)
-    return after > 0 and not end.is_cut and _WON.search(end.last.text) is not None
+    if after <= 0 or end.is_cut:
+        return False
+    won = [place for place, line in enumerate(end.tail) if _WON.search(line)]
+    if not won:
+        return _WON.search(end.last.text) is not None
+    return len(end.tail) - won[-1] <= after and not any(
+        speaks_of_failure(line.encode()) for line in end.tail[won[-1] + 1 :]
+    )
 
 
 def _goes_on(traced: Traced, text: str, end: LogEnd | None) -> bool:
