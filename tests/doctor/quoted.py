@@ -191,7 +191,23 @@ def own_print(scary: str) -> Callable[[Path], tuple[str, ...]]:
     return log(*UP, f"INFO env: graded answer={scary!r} expected='A' reward=0", DONE)
 
 
+def repeated(scary: str) -> Callable[[Path], tuple[str, ...]]:
+    """An endpoint repeats the prompt in its own sentence, without quotation marks, and our own output repeats that."""
+    body = json.dumps({"detail": [{"type": "value_error", "msg": f"Value error, content not accepted: {scary}"}]})
+    message = f"policy_model: http://10.0.0.1:8000/v1/chat/completions answered 422 (parameter_refused): {body}"
+    detail = {"kind": "model_misconfigured", "message": message, "body": body, "status": 422, "stage": "model"}
+    detail |= {"cause": "parameter_refused", "instance": "policy_model"}
+
+    def make(folder: Path) -> tuple[str, ...]:
+        made = failures(folder, detail, scary)
+        (folder / "x.err").write_text(f"  why it ended: the first 5 attempts failed on the configuration: {message}\n")
+        return made
+
+    return make
+
+
 EVEN_MORE = (
+    *(Quoted(f"422 repeats {n}", repeated(SCARY[n]), ("parameter_refused",)) for n in (0, 1, 2)),
     Quoted("422 quotes 3", rejected(SCARY[3]), SCHEMA),
     Quoted("exception quotes 6", raised(SCARY[6]), REJECTED),
     Quoted("400 quotes 1", refused(SCARY[1]), ("parameter_refused",)),

@@ -171,7 +171,7 @@ _SUBJECTS: Final = (
     (
         Layer.MODEL_SERVING,
         re.compile(
-            r"(?i)vllm|sglang|tensorrt|trtllm|tritonserver|text.generation|llama|ollama|lmdeploy|/v1/(?:chat"
+            r"(?i)vllm|sglang|litellm|openrouter|tensorrt|trtllm|tritonserver|text.generation|llama|ollama|lmdeploy|/v1/(?:chat"
             r"|completions|models|responses|embeddings)|openai|\bpolicy"
             r"|inference|model[ _-]?server|kv[ _-]cache|checkpoint shard|huggingface/transformers"
         ),
@@ -207,6 +207,10 @@ _STARTING: Final = re.compile(
     r"(?i)\b(?:register\w*|join\w*|rendezvous|mount\w*|boot\w*|attach\w*|ranks?|nodes?|process(?:es)?|pods?|volumes?)\b"
 )
 """Processes and hosts that did not come up in time: nothing that less load would help."""
+_RESTORING: Final = re.compile(
+    r"(?i)\bresum(?:e|ed|ing)\b|\brestor|\bckpt|checkpoint_(?:connector|io|utils)|load_checkpoint"
+)
+"""Code that continues an earlier run from its checkpoint."""
 _DAEMON: Final = re.compile(r"\b(?:kubelet|containerd|dockerd|slurm\w*|systemd|kernel)\b")
 """Programs of the node itself."""
 _INSTALLED: Final = re.compile(r"(?i)\S*/(?:site|dist)-packages/|\S*/lib/python3[^/]*/")
@@ -225,6 +229,16 @@ def subject_of(text: str) -> Layer | None:
     return next((layer for layer, words in _SUBJECTS if words.search(own)), None)
 
 
+def _own_layer(failure_class: str, text: str, layer: Layer, of_log: Layer) -> Layer:
+    """The layer of a class that is not about any program."""
+    if failure_class == "gpu_assert":
+        return of_log  # its words are those of GPU code
+    if failure_class == "weights_mismatch" and _RESTORING.search(text):
+        return Layer.CACHE_RESUME
+    is_of_model = failure_class == "throttled" and subject_of(text) is Layer.MODEL_SERVING
+    return Layer.MODEL_SERVING if is_of_model else layer
+
+
 def layer_of(failure_class: str, text: str, of_log: Layer = Layer.INFRA) -> Layer:
     """The layer of a failure: of its class, or of its subject if the class may concern any program.
 
@@ -236,7 +250,7 @@ def layer_of(failure_class: str, text: str, of_log: Layer = Layer.INFRA) -> Laye
     if of_machine is not None and of_machine.search(text):
         return Layer.INFRA
     if failure_class not in _BY_SUBJECT:
-        return of_log if failure_class == "gpu_assert" else known.layer  # its words are those of GPU code
+        return _own_layer(failure_class, text, known.layer, of_log)
     if failure_class == "timed_out" and (_STARTING.search(text) or _DAEMON.search(text)):
         return Layer.INFRA
     subject = subject_of(text)

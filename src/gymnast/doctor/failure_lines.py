@@ -120,9 +120,8 @@ def _class_of_line(message: str, signature: str | None) -> tuple[str | None, boo
     """The class of a line, and whether a signature of one fault says so."""
     shared = classify_wrapped(message)
     is_wrapper = signature == "server_assert" and shared == "collective_failed"  # it quotes the error that it wraps
-    is_plain = (signature in BROAD and classify_plain(message) is not None) or (
-        signature in BROADEST and shared in _OF_MACHINE
-    )
+    is_open = signature in BROAD or signature == "command_missing"
+    is_plain = (is_open and classify_plain(message) is not None) or (signature in BROADEST and shared in _OF_MACHINE)
     if signature is None or is_wrapper or is_plain:
         return shared, False
     if signature == "key_refused" and not _API.search(message):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
+from gymnast.doctor.line_roles import without_bar
 from gymnast.doctor.log_lines import Level, hints_at_failure, is_text, level_of, reports_failure
 from gymnast.doctor.log_markers import (
     ACCESS,
@@ -82,7 +83,7 @@ class LineReader:
         fresh = list(shapes - known - self._irrelevant)
         matching = set(_filter_by_keyword(fresh))
         if self._has_records:
-            matching = {shape for shape in matching if FAILURE_NOTICE.match(shape) is None}
+            matching = {shape for shape in matching if FAILURE_NOTICE.search(shape) is None}
         if len(self._relevant) < _MAX_CACHED:
             self._relevant |= matching
         if len(self._irrelevant) < _MAX_CACHED:
@@ -108,6 +109,7 @@ class LineReader:
 
 
 def _classify(line: bytes) -> LineReading:
+    line = without_bar(line)
     level = level_of(line)
     markers = tuple(name for marker, name in _MARKERS if marker.search(line))
     line = without_advice(line)

@@ -99,8 +99,14 @@ _PREFIX: Final = re.compile(
     rf"^\s*(?:{_STAMP}|[EFWCI]\d{{4}} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\]"
     rf"|[EFWCI] [\w./-]+:\d+\]|\[(?:[^\]\[]|\[[^\]]*\]){{1,60}}\]:?"
     rf"|[A-Za-z_][\w.]*:[\w<>]+:\d+ - "
+    rf"|[A-Za-z][\w.]*(?: [A-Z]\w*)?:(?:ERROR|WARNING|CRITICAL|FATAL):(?: [\w./-]+\.py:\d+ - )?"
     rf"|\((?!os error)[^()]{{1,60}}\)|{_LEVELS}|[-|:>*=]+(?=\s))\s*"
 )
+_BAR: Final = re.compile(
+    rb"^[^\n]{0,160}?(?:(?:\xe2[\x94-\x97].){5,}|[#=]{5,})[^\n]{0,40}?\d{1,3}%(?:\|[^\n|]*\|)?\s+(?:\d+/\d+ )?"
+    rb"(?:[-\d]+:)?[-\d]+:[-\d]{2}(?:[<\d:,. ]*\])?\s*(?=[A-Za-z])"
+)
+"""A progress bar that a message was printed behind."""
 _FIELD: Final = re.compile(r"""\b(?:msg|message|error|err|text)["']?\s*[=:]\s*"((?:[^"\\]|\\.)+)(?:"|$)""")
 _ADVICE: Final = re.compile(
     r"(?i)(?:^|[.;,:(!] |\) |: )((?:please|try|set|use|run|install|increase|decrease|reduce|raise|lower|upgrade"
@@ -114,11 +120,18 @@ _WRAPPED: Final = 4
 """Colons in an error that wraps others: its end says why."""
 
 
+def without_bar(line: bytes) -> bytes:
+    """A line without the progress bar that its message was printed behind."""
+    bar = _BAR.match(line) if b"%" in line else None
+    return line[bar.end() :] if bar is not None else line
+
+
 def message_of(line: str) -> str:
     """What a line says, without time, level and process."""
     fields = _FIELD.findall(line) if ("level" in line or "severity" in line) else []
     if fields:
         return ": ".join(dict.fromkeys(field.replace('\\"', '"') for field in fields))
+    line = without_bar(line.encode()).decode(errors="replace") if "%" in line else line
     for _ in range(_MAX_PREFIXES):
         rest = _PREFIX.sub("", line, count=1)
         if rest == line or not rest.strip():

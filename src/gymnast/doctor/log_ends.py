@@ -10,7 +10,7 @@ from gymnast.doctor.facts import LogEnd, Quote
 from gymnast.doctor.findings import LONG_QUOTE, quote_line
 from gymnast.doctor.log_lines import Level, is_normal, level_of, seconds_of
 from gymnast.doctor.log_markers import ZERO_COUNT
-from gymnast.doctor.outcomes import count_work, says_done, template_of
+from gymnast.doctor.outcomes import count_work, says_done, template_of, work_templates
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -118,7 +118,9 @@ def _counts_failures(lines: list[bytes]) -> bool:
 
 def _ends_working(lines: list[bytes]) -> bool:
     """True if the last lines report progress, or that a count is zero."""
-    is_progress = count_work(lines) >= _MIN_WORK and count_work(lines[-_LAST_LINES:]) > 0
+    work = work_templates(lines)
+    is_last = count_work(lines[-_LAST_LINES:]) > 0 or any(template_of(line) in work for line in lines[-_ALIKE:])
+    is_progress = sum(work.values()) >= _MIN_WORK and is_last
     return is_progress or ZERO_COUNT.search(lines[-1]) is not None
 
 

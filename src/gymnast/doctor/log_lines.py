@@ -72,7 +72,8 @@ _PYTHON_WARNING: Final = re.compile(rb":\d+: \w*Warning: ")
 _STRONG: Final = re.compile(
     rb"(?:^|[\s\]|])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exhausted|Interrupt|Panic)\b(?::|$|\()"
     rb"|(?i:(?:^|[\s\]:])(?:fatal |internal )?error: |(?:^|\s)fatal: )|: error [A-Z]{1,4}\d{2,5}: "
-    rb"|^make(?:\[\d+\])?: \*\*\* "
+    rb"|^(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:Error|Exception)[A-Z]\w*: "
+    rb"|^\W*Error (?:\w+ing|in|while|during|from) [^:\n]{1,80}: |^make(?:\[\d+\])?: \*\*\* "
     rb"|(?:^|: )panic: |panicked at|Unhandled exception|Exception in thread|Assertion .{1,200}failed|core dumped"
     rb"|terminate called|(?:^|\W)(?:Killed|Aborted|Segmentation fault|Illegal instruction|Bus error)\s*$"
     rb"|\b(?:got|received|caught|by) signal[ =:]{0,2}(?:4|6|7|8|9|11)\b"

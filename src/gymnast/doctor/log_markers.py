@@ -41,7 +41,9 @@ ADVICE: Final = re.compile(
     rb"(?i:common causes|possible (?:root )?(?:causes|reasons)|can cause|\bconsider\b|potential root causes"
     rb"|this may be caused|might be (?:incorrect"
     rb"|asynchronously)|^for debugging|^compile with|the above exception was the direct cause"
-    rb"|during handling of the above|to enable device-side|^\s*note: )"
+    rb"|during handling of the above|to enable device-side|^\s*note: "
+    rb"|(?:^|[\])] )to (?:add|avoid|disable|silence|suppress|fix|allow)\b[^.\n]{0,80}, (?:call|use|run|set|pass)\b"
+    rb")"
 )
 """Advice about possible causes is not evidence of them."""
 SATURATED: Final = re.compile(rb"Running: (\d+) reqs, Waiting: (\d+) reqs")
@@ -109,8 +111,11 @@ SETTINGS: Final = re.compile(
 """Advice, usage and settings: they name failures that did not happen."""
 RESULT: Final = re.compile(rb"(?i:\b(?:reward|score)\b\W{1,4}-?\d)")
 """An item that got its score: a wrong answer is a result, whatever its tests said."""
-FAILURE_NOTICE: Final = re.compile(rb"failed -?\d+:\d+ [a-z_]+ at [a-z_]+(?: \(will be retried\))?: ")
-"""The collector's line about a failed attempt, at the start of a line: it repeats a failure record."""
+FAILURE_NOTICE: Final = re.compile(
+    rb"^failed -?\d+:\d+ [a-z_]+ at [a-z_]+(?: \(will be retried\))?: |^\s*why it ended: "
+    rb"|\banswered \d{3}(?: \([a-z_]+\))?: \S"
+)
+"""The collector's line about a failed attempt, or an endpoint's reply in it: it repeats a failure record."""
 
 KEYWORDS: Final = (
     *(b"error", b"traceback", b"kill", b"cancelled", b"memory", b"fail", b"space left", b"quota", b"read-only"),

@@ -94,16 +94,35 @@ class OutcomeTracker:
         self._marks = {}
 
     def finish_file(self) -> None:
-        for (_, is_first), (traced, error, following) in self._windows.items():
+        data: dict[int, set[bytes]] = {}
+        for (known, is_first), (traced, error, following) in self._windows.items():
+            if is_first and traced.count > 1:
+                data[known] = _data_below(error, following)
+                traced.progress_between = sum(map(reports_progress, _without(data[known], following)))
+        for (known, is_first), (traced, error, following) in self._windows.items():
             if not is_first:
-                traced.outcome = _outcome(error, following)
-            elif traced.count > 1:
-                traced.progress_between = sum(map(reports_progress, following))
+                traced.outcome = _outcome(error, _without(data.get(known, set()), following))
         self._windows, self._open = {}, set()
+
+
+def _data_below(error: bytes, following: list[bytes]) -> set[bytes]:
+    """The templates of lines without a level between errors that have one, unless they show work: the errors' data."""
+    if level_of(error) is not Level.ERROR or count_work([line for line in following if not line[:1].isspace()]):
+        return set()
+    return {template_of(line) for line in following if level_of(line) is Level.NONE and not ACCESS.search(line)}
+
+
+def _without(templates: set[bytes], lines: list[bytes]) -> list[bytes]:
+    return [line for line in lines if template_of(line) not in templates] if templates else lines
 
 
 def count_work(lines: list[bytes], process: bytes = b"") -> int:
     """The lines that report progress: they repeat with other numbers, and speak of no failure and no waiting."""
+    return sum(work_templates(lines, process).values())
+
+
+def work_templates(lines: list[bytes], process: bytes = b"") -> dict[bytes, int]:
+    """The templates of the lines that report progress, and how many lines each has."""
     counts: Counter[bytes] = Counter()
     examples: dict[bytes, bytes] = {}
     for line in lines:
@@ -114,11 +133,11 @@ def count_work(lines: list[bytes], process: bytes = b"") -> int:
             template = _ANSWERED if access is not None else template_of(line)
             counts[template] += 1
             examples[template] = line
-    return sum(
-        count
+    return {
+        template: count
         for template, count in counts.items()
         if count >= _REPEATED and (template == _ANSWERED or (b"#" in template and _is_work(examples[template])))
-    )
+    }
 
 
 def says_done(lines: list[bytes]) -> bool:

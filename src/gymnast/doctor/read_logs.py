@@ -255,8 +255,9 @@ def _headless_traceback(lines: list[bytes], index: int) -> int | None:
     start = index - 1
     while start >= max(0, index - _MAX_MESSAGE_LINES) and without_prefix(lines[start]).startswith(('  File "', "    ")):
         start -= 1
-    has_frames = start + 1 < index and without_prefix(lines[start + 1]).startswith('  File "')
-    return start if has_frames and b"raceback (most recent" not in lines[start] else None
+    has_frames = any(without_prefix(line).startswith('  File "') for line in lines[start + 1 : index])
+    is_announced = start >= 0 and b"raceback (most recent" in lines[start]
+    return start if has_frames and not is_announced else None
 
 
 def _is_followed_by_next(lines: list[bytes], index: int) -> bool:

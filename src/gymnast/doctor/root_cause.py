@@ -57,6 +57,7 @@ _NAMES_SOMETHING: Final = re.compile(r"[\d/'\"=_`<\[]|\w\.\w|(?:\w+\W+){5}")
 """A message about a certain thing: a number, a path, a name in quotes, or several words."""
 _MESSAGE_LINES: Final = 2
 _OFTEN: Final = 5
+_FAR_MORE: Final = 10
 _ANOTHER_RUN: Final = 300
 _SHARE_OF_GAP: Final = 10
 """An exception ends a log if far fewer lines follow it than lie between it and an earlier one."""
@@ -158,7 +159,11 @@ def _is_forgotten(line: FailureLine, failures: list[FailureLine], last: int) -> 
 
 def _is_passing(line: FailureLine, failures: list[FailureLine], last: int) -> bool:
     """True for a message that came once, while another failure came again and again until the end of the log."""
-    if line.exception is not None or line.is_known or line.count > 1 or last - line.last_line <= _SOON:
+    if line.exception is not None or last - line.last_line <= _SOON:
+        return False
+    if line.failure_class not in HARD and any(_surrounds(other, line, last) for other in failures):
+        return True
+    if line.is_known or line.count > 1:
         return False
     return any(
         other.count >= _OFTEN
@@ -168,6 +173,18 @@ def _is_passing(line: FailureLine, failures: list[FailureLine], last: int) -> bo
         and other.quote.line <= line.quote.line + _SOON
         and last - other.last_line <= _SOON
         for other in failures
+    )
+
+
+def _surrounds(other: FailureLine, line: FailureLine, last: int) -> bool:
+    """True for a failure that began before another one, came far more often, and lasts to the end of the log."""
+    return (
+        other.count >= max(_OFTEN, _FAR_MORE * line.count)
+        and other.failure_class is not None
+        and other.role < Role.ANNOUNCEMENT
+        and other.quote.file == line.quote.file
+        and other.quote.line < line.quote.line
+        and last - other.last_line <= _AT_END
     )
 
 

@@ -60,12 +60,13 @@ _ENDED: Final = re.compile(r"(?i)\b(?:killed|cancell?ed|terminated|aborted|evict
 _EXCEPTION: Final = re.compile(r"(?:\w+\.)*[A-Z]\w+(?:Error|Exception)(?:: |$)")
 _WON: Final = re.compile(
     r"(?i)^\W*(?:\S+ )?(?:success(?:fully)?\b|build (?:succeeded|successful)|all tests passed|pass(?:ed)?:? )"
-    r"|exit[ _]?(?:code|status)\W{0,3}0\b"
+    r"|(?:exit|return)[ _]?(?:code|status)\W{0,3}0\b"
 )
 """The verdict of a program about its whole work."""
 _SIDE_SERVICE: Final = re.compile(
     r"(?i)^\W*(?:wandb|mlflow|comet\w*|neptune|swanlab|tensorboard|telemetry|usage[ _]stats|sentry|opentelemetry)\b"
     r"|\bexport\w* (?:of )?(?:spans?|traces?|metrics?|telemetry)\b"
+    r"|\bgit root error\b|Cmd\('git'\)|\bdubious ownership\b|not a git repository"
     r"|\b(?:otlp|langfuse|langsmith|posthog|zipkin|jaeger)\b|/(?:api/v\d/spans|v1/traces)\b"
 )
 """What reports about the work to others: the work does not need it."""
@@ -87,6 +88,7 @@ def without_incidental(logs: LogFacts) -> tuple[LogFacts, list[Traced]]:
     failing = {first_line(traced)[0] for name, traced in named if _stands(traced, ends, name)}
     overcome = [traced for name, traced in named if _is_overcome(traced, ends, name)]
     overcome = _without_preludes(_without_named(overcome, named), logs)
+    overcome = _without_announced(overcome, logs)
     overcome += [traced for _, traced in named if first_line(traced)[0] not in failing]
     if not overcome:
         return logs, []
@@ -126,8 +128,9 @@ def _stands(traced: Traced, ends: dict[str, LogEnd], signature: str) -> bool:
         return True
     if ends_by_nature(traced, signature):
         return not _is_of_earlier_job(traced, end)
-    if (isinstance(traced, Hit) and traced.is_warning) or (end is not None and end.has_failed_items):
-        return True
+    is_warning = isinstance(traced, Hit) and traced.is_warning
+    if is_warning or (end is not None and end.has_failed_items):
+        return not (is_warning and _is_long_past(traced, end))
     if _is_background(traced, signature):
         return False
     if signature in _LASTING and not (ends_well(end, _last_line(traced)) or outcome.is_recovered):
@@ -136,6 +139,13 @@ def _stands(traced: Traced, ends: dict[str, LogEnd], signature: str) -> bool:
     is_hint = isinstance(traced, LogEvent) and not traced.is_certain
     is_left_behind = after >= (_NEAR_END if is_hint else _LONG) and (is_hint or (end is not None and end.is_normal))
     return not is_left_behind and outcome.progress <= _max_progress(traced, end, signature)
+
+
+def _is_long_past(traced: Traced, end: LogEnd | None) -> bool:
+    """True for what was said long before a log that ends in normal operation."""
+    if end is None or end.last is None or not end.is_normal or end.is_warning or end.is_cut or end.has_failed_items:
+        return False
+    return end.last.line - _last_line(traced) > _LONG
 
 
 def _max_progress(traced: Traced, end: LogEnd | None, signature: str) -> int:
@@ -204,6 +214,21 @@ def _without_preludes(overcome: list[Traced], logs: LogFacts) -> list[Traced]:
 
 def _precedes(traced: Traced, file: str, line: int) -> bool:
     return first_line(traced)[0] == file and 0 < line - _last_line(traced) <= _PRELUDE
+
+
+def _without_announced(overcome: list[Traced], logs: LogFacts) -> list[Traced]:
+    """Without the exceptions that messages which stand announce: the traceback of a message is a part of it."""
+    dropped = {id(traced) for traced in overcome}
+    kept = set()
+    for event in logs.events:
+        if not event.is_announcement or not event.is_certain or id(event) in dropped:
+            continue
+        file, line, _ = first_line(event)
+        following = [error for error in logs.real_exceptions if error.end.file == file and error.end.line > line]
+        error = min(following, key=lambda error: error.end.line, default=None)
+        if error is not None and error.end.line - line <= _LONG:
+            kept.add(id(error))
+    return [traced for traced in overcome if id(traced) not in kept]
 
 
 def first_line(traced: Traced) -> tuple[str, int, str]:
@@ -276,7 +301,7 @@ def _is_aside(traced: Traced, text: str, end: LogEnd | None, signature: str) -> 
     """True for an error of a side service in a log that goes on after it."""
     if isinstance(traced, LoggedException) or signature in HARD | ENDS or not _SIDE_SERVICE.search(message_of(text)):
         return False
-    return end is not None and end.last is not None and end.last.line - first_line(traced)[1] >= _SUSTAINED
+    return end is not None and end.last is not None and end.last.line - first_line(traced)[1] >= _PRELUDE
 
 
 def _is_incidental(traced: Traced, end: LogEnd | None, signature: str) -> bool:
@@ -284,7 +309,14 @@ def _is_incidental(traced: Traced, end: LogEnd | None, signature: str) -> bool:
     if end is None or end.last is None or isinstance(traced, LoggedException) or signature in HARD | ENDS:
         return False
     after = end.last.line - _last_line(traced)
-    return after > 0 and not end.is_cut and _WON.search(end.last.text) is not None
+    if after <= 0 or end.is_cut:
+        return False
+    won = [place for place, line in enumerate(end.tail) if _WON.search(line)]
+    if not won:
+        return _WON.search(end.last.text) is not None
+    return len(end.tail) - won[-1] <= after and not any(
+        speaks_of_failure(line.encode()) for line in end.tail[won[-1] + 1 :]
+    )
 
 
 def _goes_on(traced: Traced, text: str, end: LogEnd | None) -> bool:

@@ -14,7 +14,7 @@ from gymnast.doctor.log_lines import Level, level_of, time_at
 _MAX_KINDS: Final = 200
 _MAX_LINES: Final = 400
 _PREFIX: Final = re.compile(
-    r"^(?:\w{3} +\d+ [\d:]{8} \S+ \S+\[\d+\]: )?(?:\[rank\d+\]: ?)?(?:\([^)\n]{1,80}\) ?)*"
+    r"^(?:\s+\| )?(?:\w{3} +\d+ [\d:]{8} \S+ \S+\[\d+\]: )?(?:\[rank\d+\]: ?)?(?:\([^)\n]{1,80}\) ?)*"
     r"(?:(?:ERROR|WARNING|INFO|CRITICAL):? +(?:\d\d-\d\d [\d:.]+ (?:\[[^\]]+\]|[\w./-]+:\d+\]) ?)?)?"
 )
 """The prefixes that loggers add to each line: `(instance) `, `(EngineCore pid=7) ERROR 01-01 10:00:00 [core.py:1] `."""
@@ -25,6 +25,8 @@ _PACKAGE: Final = re.compile(r"/(?:site|dist)-packages/(\w+)")
 _NOISE: Final = frozenset(
     {"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "BrokenPipeError", "ClientDisconnect"}
 )
+_GROUPS: Final = frozenset({"ExceptionGroup", "BaseExceptionGroup"})
+"""Exceptions that only hold others, whose tracebacks follow."""
 _CHAIN_MARKS: Final = (b"direct cause of the following", b"During handling of the above")
 _MARK_LINES: Final = 3
 _MAX_DETAILS: Final = 10
@@ -134,11 +136,11 @@ class Tracebacks:
         known = self._kinds.get(group)
         if known is not None:
             known.count += 1
-            known.is_noise = known.is_noise and is_noise
+            known.is_noise = known.is_noise and (is_noise or name in _GROUPS)
             known.last_line = line_number
         elif len(self._kinds) < _MAX_KINDS:
             quote = Quote(self._file, line_number, quote_line(line))
-            noise = is_noise or name in _NOISE
+            noise = is_noise or name in _NOISE or (name in _GROUPS and "sub-exception" in message)
             known = self._kinds[group] = LoggedException(
                 name,
                 message,
@@ -174,7 +176,7 @@ def is_frame(line: bytes) -> bool:
 
 def _is_chained(lines: list[bytes], index: int) -> bool:
     """True if the traceback in this line belongs to an exception that was raised because of the one before it."""
-    return any(mark in line for line in lines[max(0, index - _MARK_LINES) : index] for mark in _CHAIN_MARKS)
+    return any(mark in line for line in lines[max(0, index - _MARK_LINES) : max(0, index)] for mark in _CHAIN_MARKS)
 
 
 def without_prefix(line: bytes) -> str:

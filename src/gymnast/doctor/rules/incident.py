@@ -18,6 +18,7 @@ from gymnast.doctor.rules.logs import hit_of, owner_of
 from gymnast.doctor.rules.rule import Rule
 from gymnast.doctor.signatures import ROOT_WEIGHT, SIGNATURES
 from gymnast.doctor.system_errors import HARD, is_ambiguous
+from gymnast.doctor.tracebacks import is_frame
 from gymnast.doctor.vocabulary import guess_class
 from gymnast.types.failure import Layer
 
@@ -105,7 +106,8 @@ def explain_failure(facts: Facts, failures: Sequence[FailureLine]) -> Finding:
     if failure_class in {None, "bad_setting"} and is_guess | (failure_class is None) and _stops_itself(first, facts):
         failure_class, is_guess, known = "program_error", False, class_of("program_error")
     if failure_class is None or known is None:
-        return _unknown(facts, failures, subject_of(text) or _layer_of_unknown(first, facts), headline)
+        subject = subject_of(text) or _subject_of_end(first, facts)
+        return _unknown(facts, failures, subject or _layer_of_unknown(first, facts), headline)
     layer = layer_of(failure_class, text, _layer_of_log(first, facts))
     symptom = f"probably {known.symptom}: {headline}" if is_guess else f"{known.symptom}: {headline}"
     return Finding(
@@ -125,6 +127,13 @@ def explain_failure(facts: Facts, failures: Sequence[FailureLine]) -> Finding:
 def _layer_of_log(line: FailureLine, facts: Facts) -> Layer:
     """The layer of the program that wrote a log, by its content."""
     return Layer.MODEL_SERVING if line.quote.file in facts.logs.model_servers else Layer.INFRA
+
+
+def _subject_of_end(line: FailureLine, facts: Facts) -> Layer | None:
+    """Whose code ran, by the frames with which a log ends that breaks off within a traceback."""
+    tails = [end.tail for end in facts.logs.ends if end.last is not None and end.last.file == line.quote.file]
+    frames = [text for tail in tails for text in tail if any(is_frame(more.encode()) for more in tail)]
+    return subject_of(" ".join(frames)) if frames else None
 
 
 def _layer_of_unknown(line: FailureLine, facts: Facts) -> Layer:

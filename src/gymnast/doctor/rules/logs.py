@@ -14,6 +14,7 @@ from gymnast.doctor.rules.kind_table import TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
 from gymnast.doctor.signatures import ENDS, SIGNATURES, Signature
 from gymnast.types.failure import Layer
+from gymnast.wire.endpoint_errors import Certainty
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, FailureGroup, Hit, LoggedException, LoggedUserError
@@ -29,6 +30,7 @@ _SAME_LOCATION: Final = frozenset(
 _FOLLOWING: Final = frozenset(name for name, signature in SIGNATURES.items() if not signature.is_root)
 """Signatures of what follows when something else failed."""
 _JUST_BEFORE: Final = 5
+_SERVER_ERROR: Final = 500
 _NEAR: Final = 200
 """Lines between an error and the end that follows from it."""
 
@@ -122,8 +124,21 @@ def _matching_failures(signature: Signature, facts: Facts) -> list[FailureGroup]
     return [
         group
         for group in facts.run.failures
-        if group.lost and signature.pattern.search(own_words(f"{group.first.message} {group.first.body}").encode())
+        if group.lost
+        and not _may_quote_prompt(group)
+        and signature.pattern.search(own_words(f"{group.first.message} {group.first.body}").encode())
     ]
+
+
+def _may_quote_prompt(group: FailureGroup) -> bool:
+    """True for a refused request, and for a reply in which the table of endpoint errors found nothing but the prompt.
+
+    The table has seen the request, so it knows what the reply repeats of it; doctor does not.
+    """
+    status = group.first.status
+    if not group.kind.startswith("model_") or status is None:
+        return False
+    return status < _SERVER_ERROR or group.first.certainty == Certainty.STATUS
 
 
 def _rule_ids(groups: list[FailureGroup]) -> frozenset[str]:
