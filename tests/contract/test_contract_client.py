@@ -120,6 +120,44 @@ def test_a_tool_rollout_by_hand(served: Served) -> None:
     assert verdict.json()["reward"] in {0.0, 1.0}
 
 
+def test_scoring_as_the_taskset_of_verifiers_does(served: Served) -> None:
+    """prime-rl trains through it: no agent of ours, a response without most fields, and keys of the verdict that it
+    removes without looking."""
+    row = example_row("example_session_state_mgmt")
+    environment = address(served.head, "example_session_state_mgmt_resources_server")
+    seeded = call("POST", f"{environment}/seed_session", row)
+    assert isinstance(seeded.json(), dict)
+    tool = "increment_counter"
+    used = call("POST", f"{environment}/{tool}", {"count": 3}, seeded.cookies())
+    assert used.status == 200
+    response = {
+        "id": "resp_1",
+        "created_at": 1.5,
+        "model": "verifiers",
+        "object": "response",
+        "output": [
+            {"type": "function_call", "call_id": "c", "name": tool, "arguments": '{"count": 3}'},
+            {"type": "function_call_output", "call_id": "c", "output": used.text},
+            {
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "output_text", "text": "Done.", "annotations": []}],
+            },
+        ],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": row["responses_create_params"]["tools"],
+        "status": "completed",
+    }
+    verdict = call("POST", f"{environment}/verify", {**row, "response": response}, seeded.cookies())
+    assert verdict.status == 200
+    assert {"reward", "responses_create_params", "response"} <= verdict.json().keys()
+    missing = call("POST", f"{environment}/no_such_tool", {}, seeded.cookies())
+    assert missing.status == 404
+
+
 def test_the_agents_own_responses_route_and_its_twins(served: Served) -> None:
     agent = address(served.head, "mcqa_simple_agent")
     params = example_row("mcqa")["responses_create_params"]

@@ -1,10 +1,14 @@
-"""Environments of the package verifiers: conversations as messages, and episodes at a rollout's own URL.
+"""Environments of the package verifiers: conversations as messages, and episodes at a rollout's own URL. And the other
+way round: its taskset for servers of NeMo Gym, with which prime-rl trains, against environments served here.
 
 The package is not part of Gymnast: the first test that needs it has it installed into an environment of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +20,11 @@ import pytest
 import gymnast
 from gymnast import check_environment
 from gymnast.builtin.resources_servers.verifiers.episodes import Episodes, IndexedTasks, to_messages
+from gymnast.config import read_environ
 from gymnast.config.roots import BUILTIN
 from gymnast.errors import MissingRolloutsError, UserError
+from gymnast.runtime.venvs import ensure_venv
+from tests.helpers.commands import serving
 from tests.helpers.environments import called, said
 from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
@@ -167,3 +174,66 @@ async def test_a_taskset_of_the_package(tmp_path: Path) -> None:
 async def test_it_conforms() -> None:
     report = await check_environment("verifiers")
     assert report.ok, str(report)
+
+
+PLAY = """
+import asyncio, json, sys
+import verifiers.v1 as vf
+from verifiers.v1.configs.agent import AgentConfig
+from verifiers.v1.graph import MessageNode
+from verifiers.v1.tasksets.nemo_gym import NeMoGymConfig
+from verifiers.v1.tasksets.nemo_gym.toolset import NeMoGymState
+from verifiers.v1.trace import AgentInfo, Trace, TraceTask
+
+async def play(task, calls, answer):
+    about = TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
+    agent = AgentInfo(config=AgentConfig(runtime={"type": "subprocess"}))
+    trace = Trace(task=about, agent=agent, state=NeMoGymState())
+    await task.setup(trace, None)
+    messages = list(task.data.prompt)
+    for number, (name, arguments) in enumerate(calls):
+        call = {"id": f"c{number}", "type": "function", "name": name, "arguments": json.dumps(arguments)}
+        reply = await trace.state.post(name, arguments)  # as its toolset does
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": reply.text})
+    messages.append({"role": "assistant", "content": answer})
+    roles = [m["role"] if isinstance(m, dict) else m.role for m in messages]
+    trace.nodes = [
+        MessageNode(parent=i - 1 if i else None, message=m, sampled=roles[i] == "assistant")
+        for i, m in enumerate(messages)
+    ]
+    await task.score(trace)
+    return [trace.reward, trace.metrics]
+
+async def main():
+    url, dataset, plays = sys.argv[1:]
+    config = NeMoGymConfig(id="nemo_gym", dataset=dataset, task={"resources_url": url})
+    tasks = list(vf.load_taskset(config))
+    print(json.dumps([await play(task, *one) for task, one in zip(tasks, json.loads(plays))]))
+
+asyncio.run(main())
+"""
+
+
+def test_the_packages_taskset_scores_with_an_environment_served_here(tmp_path: Path) -> None:
+    folder = BUILTIN / "resources_servers" / "verifiers"
+    python = asyncio.run(ensure_venv(folder, read_environ().cache_dir, tmp_path / "install.log"))
+    rows = example_rows("shop_lookup")[:2]
+    dataset = write_jsonl(tmp_path / "rows.jsonl", rows)
+    item = next(iter(rows[0]["prices"]))
+    plays = [[[["get_price", {"item": item}]], f"Answer: {rows[0]['expected_answer']}"], [[], "I do not know."]]
+    arguments = ("-e", "shop_lookup", "--model-url", "http://127.0.0.1:9/v1", "-m", "m", "--endpoint-timeout", "0")
+    with serving(tmp_path, *arguments) as served:
+        url = served.url("shop_lookup_resources_server")
+        done = subprocess.run(
+            [python, "-c", PLAY, url, str(dataset), json.dumps(plays)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            timeout=600,
+        )
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout)
+    assert (first[0], first[1]["lookups"]) == (1.0, 1.0)
+    assert (second[0], second[1]["lookups"]) == (0.0, 0.0)

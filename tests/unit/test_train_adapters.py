@@ -19,6 +19,7 @@ from gymnast.train import MaskReason, sample_of
 from gymnast.train.background_loop import BackgroundLoop
 from gymnast.train.conversation_index import ConversationIndex
 from gymnast.train.offsets import JsonlRows
+from gymnast.train.prompt_files import prompt_messages
 from gymnast.train.sequences import generations_of, token_rows
 from gymnast.train.trl_rollouts import TrlRollouts
 from gymnast.train.verl_settings import read_settings, task_of, window_of
@@ -228,3 +229,26 @@ def test_trls_evaluation_scores_every_rollout_by_its_own_reward() -> None:
     assert trained["gymnast_reward"] == [None, None, 0.5, 0.5]
     assert [found["gymnast_reward"] for found in evaluated] == [[0.5] * 4, [0.5] * 2]
     assert [found["gymnast_mask_reason"][0] for found in evaluated] == ["environment"] * 2
+
+
+@pytest.mark.parametrize(
+    ("prompt", "messages"),
+    [
+        ("x", [("user", "x")]),
+        ([], [("user", "")]),
+        ("", [("user", "")]),
+        ([{"role": "assistant", "content": None}, {"content": "x"}], [("assistant", ""), ("user", "x")]),
+        ([{"role": "user", "content": [{"type": "input_text", "text": None}]}], [("user", "")]),
+        ([{"type": "function_call_output", "call_id": "c", "output": "1"}], [("user", "")]),
+    ],
+)
+def test_a_task_whose_environment_makes_the_prompt_is_trained_on(prompt: Any, messages: list[tuple[str, str]]) -> None:
+    """A row without messages was said to come from another dataset, and one with a null content ended the start."""
+    trainer = SimpleNamespace(
+        model=SimpleNamespace(training=True), processing_class=SimpleNamespace(pad_token_id=None, eos_token_id=0)
+    )
+    with TrlRollouts(Opened(Simulated()), [{"responses_create_params": {"input": prompt}}]) as rollouts:
+        (row,) = rollouts._prompts()
+        assert [(message["role"], message["content"]) for message in row["prompt"]] == messages
+        assert len(rollouts.rollout([row["prompt"]] * 2, trainer)["completion_ids"]) == 2
+    assert [(message["role"], message["content"]) for message in prompt_messages(prompt)] == messages

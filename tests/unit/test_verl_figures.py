@@ -8,6 +8,7 @@ import pytest
 
 from gymnast.train import Batch, Group, MaskReason, batch_metrics, failed_sample, sample_of
 from gymnast.train.samples import RolloutFailure, Sample
+from gymnast.train.sequences import token_rows
 from gymnast.train.verl_figures import PREFIX, batch_facts, reward_extra_info, step_figures, step_range
 from gymnast.types.task import RolloutKey
 from tests.helpers.train_records import call, good, record
@@ -57,6 +58,16 @@ def test_extra_info_of_a_masked_rollout_does_not_decide_for_its_group() -> None:
     assert [info["steps"] for info in infos] == [7, 7, 7, 7]
     assert [info["score"] for info in infos] == [1, 1, 1, 1]
     assert "reward" not in infos[0], "verl adds it itself"
+
+
+@pytest.mark.parametrize("reward", [0.1, 0.2, 0.7])
+@pytest.mark.parametrize("trained", [3, 6, 12])
+def test_a_masked_rollout_gives_no_signal_to_a_group_of_equal_rewards(reward: float, trained: int) -> None:
+    """verl's filter takes any difference for a signal: 0.1 + 0.1 + 0.1, divided by 3, is more than 0.1."""
+    samples = [sample_of(record([call([1], [2])], reward)) for _ in range(trained)]
+    samples.append(sample_of(record([call([1], [2])], 0.0, mask_sample=True)))
+    assert {info["score"] for info in reward_extra_info(samples, validate=False)} == {reward}
+    assert {row.score for row in token_rows(samples, [0] * len(samples), 0)} == {reward}
 
 
 def test_validation_keeps_what_each_rollout_reports() -> None:

@@ -9,6 +9,7 @@ import orjson
 from gymnast.errors import UserError
 from gymnast.store.atomic import atomic_output
 from gymnast.train.arguments import require_row
+from gymnast.types.responses import message_text
 from gymnast.types.task import PARAMS, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -73,13 +74,8 @@ def with_sampling(row: JsonObject, sampling: Mapping[str, Any] | None) -> JsonOb
 
 
 def prompt_messages(prompt: Any) -> list[JsonObject]:
-    """Messages for a trainer's length filter and logs. Rollouts use the row, not these."""
+    """Messages for a trainer's length filter and logs, at least one. Rollouts use the row, not these."""
     items = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return [{"role": str(item.get("role") or "user"), "content": text_of(item.get("content", ""))} for item in items]
-
-
-def text_of(content: Any) -> str:
-    """The text of a message's content."""
-    if isinstance(content, str):
-        return content
-    return "".join(str(part.get("text", "")) for part in content or () if isinstance(part, dict))
+    if not items:  # the environment makes the prompt, and trainers do not accept none
+        return [{"role": "user", "content": ""}]
+    return [{"role": str(item.get("role") or "user"), "content": message_text(item)} for item in items]

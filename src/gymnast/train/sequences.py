@@ -162,8 +162,10 @@ def generations_of(groups: Sequence[Hashable]) -> int:
 
 
 def mean_of(values: Sequence[float], default: float = 0.0) -> float:
-    """The mean, or `default` if there are no values."""
-    return math.fsum(values) / len(values) if values else default
+    """The mean, or `default` if there are no values. That of equal values is exactly that value."""
+    if not values:
+        return default
+    return min(max(math.fsum(values) / len(values), min(values)), max(values))
 
 
 def _placeholder(pad_id: int) -> tuple[Ids, Ids, Mask, Logprobs]:

@@ -25,10 +25,10 @@ from gymnast.errors import CallError, UserError
 from gymnast.kit.tools import list_tools
 from gymnast.train.background_loop import BackgroundLoop
 from gymnast.train.causes import fewer_rollouts
-from gymnast.train.prompt_files import prompt_messages, text_of
+from gymnast.train.prompt_files import prompt_messages
 from gymnast.train.samples import RolloutFailure
 from gymnast.types.failure import FailureKind, Stage
-from gymnast.types.responses import make_response
+from gymnast.types.responses import make_response, message_text
 from gymnast.types.task import PARAMS, ROLLOUT_ID, TASK_INDEX, RolloutKey
 from gymnast.wire.calls import Scope
 from gymnast.wire.classify import kind_of_reply
@@ -265,12 +265,12 @@ def response_of(completion: Any, params: JsonObject) -> JsonObject:
             output.append({
                 "type": "function_call_output",
                 "call_id": call_id,
-                "output": text_of(message.get("content")),
+                "output": message_text(message),
             })  # fmt: skip
             continue
         calls = [_chat_call(call["function"], f"call_{next(numbers)}") for call in message.get("tool_calls") or ()]
         waiting += [call["id"] for call in calls]
-        turn = {"content": text_of(message.get("content")), "tool_calls": calls}
+        turn = {"content": message_text(message), "tool_calls": calls}
         output += message_to_items(turn, new_id=lambda prefix: f"{prefix}{next(numbers)}", parse_thinking=True)
     response: Any = make_response(
         cast("CreateParams", params),

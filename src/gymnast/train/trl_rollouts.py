@@ -15,6 +15,7 @@ from gymnast.train.background_loop import BackgroundLoop
 from gymnast.train.batch import collect_batch
 from gymnast.train.batch_progress import BatchOptions
 from gymnast.train.metrics import batch_metrics
+from gymnast.train.prompt_files import prompt_messages
 from gymnast.train.sequences import generations_of, reason_of, rollout_rows
 from gymnast.types.task import PARAMS, TASK_INDEX
 
@@ -107,14 +108,8 @@ class TrlRollouts:
 
     def _prompts(self) -> Iterator[JsonObject]:
         for index in range(len(self._rows)):
-            prompt = self._rows[index][PARAMS]["input"]
-            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            yield {
-                "prompt": [
-                    {"role": str(message.get("role", "user")), "content": _text(message), TASK_INDEX: index}
-                    for message in messages
-                ]
-            }
+            messages = prompt_messages(self._rows[index][PARAMS]["input"])
+            yield {"prompt": [{**message, TASK_INDEX: index} for message in messages]}
 
 
 def columns(
@@ -148,10 +143,3 @@ def _row_index(prompt: Any) -> int:
     if not isinstance(index, int):
         raise UserError("a prompt has no task index", where="TRL's dataset", next="train_dataset=rollouts.dataset()")
     return index
-
-
-def _text(message: JsonObject) -> str:
-    content = message.get("content", "")
-    if isinstance(content, str):
-        return content
-    return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
