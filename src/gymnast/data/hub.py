@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LISTING_TIMEOUT_S: Final = 60.0  # the library waits forever by default
 _NETWORK_HINT: Final = "check the network and HF_ENDPOINT"
+_NAME_HINT: Final = "use org/name, of letters, digits, '-', '_' and '.', at most 96 characters"
 _TOKEN_HINT: Final = "if it is private, give a token: hf_token in env.yaml, HF_TOKEN, or `hf auth login`"
 
 
@@ -136,8 +137,7 @@ class Hub:
         try:
             yield
         except errors.HFValidationError as error:
-            hint = "use org/name, of letters, digits, '-', '_' and '.', at most 96 characters"
-            raise UserError(f"'{repo_id}' is not a dataset name", next=hint) from error
+            raise UserError(f"'{repo_id}' is not a dataset name", next=_NAME_HINT) from error
         except errors.GatedRepoError as error:
             raise UserError(f"'{repo_id}' is gated", where=where, next="request access on its page") from error
         except errors.RepositoryNotFoundError as error:
@@ -152,8 +152,8 @@ class Hub:
             hint = suggest(name or "", self.list_files(repo_id, revision).files)
             raise NotFoundError(f"'{repo_id}' has no file '{name}'", where=where, next=hint) from error
         except errors.HfHubHTTPError.__bases__ as error:  # OSError and its HTTP library's error class
-            hint = _hint_for(error, repo_id, action)
-            raise UserError(f"the {action} failed: {_first_line(error)}", where=where, next=hint) from error
+            what = f"the {action} failed: {_first_line(error)}"
+            raise UserError(what, where=where, next=_hint_for(error, repo_id, action)) from error
         except RuntimeError as error:  # how the library wraps what fails while it uploads
             what = f"the {action} failed: {_first_line(error.__cause__ or error)}"
             raise UserError(what, where=where, next="try again: what was uploaded is kept") from error
