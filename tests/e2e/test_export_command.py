@@ -44,3 +44,9 @@ def test_the_command_exports_explains_and_uploads(tmp_path: Path) -> None:
         assert again.returncode == 0, again.stderr
         assert len(hub.commits) == 3
         assert json.loads(again.stdout)["unchanged"] is True
+        hub.token = "of env.yaml"
+        other = ["org/e" if option == "org/d" else option for option in options]
+        refused = gymnast(tmp_path, *other, **env)
+        assert (refused.returncode, "a token that may write to 'org/e'" in refused.stderr) == (2, True)
+        (tmp_path / "env.yaml").write_text("hf_token: of env.yaml\n")
+        assert gymnast(tmp_path, *other, **env).returncode == 0

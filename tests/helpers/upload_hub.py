@@ -15,6 +15,8 @@ from typing import Any
 from urllib.parse import unquote
 
 REPO = re.compile(r"/api/datasets/(?P<repo>[^/]+/[^/]+)/(?P<action>preupload|commit|tree)/main.*")
+USER = "somebody"
+"""Whose token it is: the owner of datasets that are created without an organization."""
 BATCH = re.compile(r"/datasets/(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch")
 
 
@@ -42,7 +44,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
     def do_GET(self) -> None:
-        found = REPO.fullmatch(unquote(self.path))
+        path = unquote(self.path)
+        if (name := path.removeprefix("/api/datasets/")) in self.hub.repos:
+            self._reply(200, {"id": name, "private": self.hub.visibility[name] == "private", "siblings": []})
+            return
+        found = REPO.fullmatch(path)
         if found is None or found["action"] != "tree":
             self._reply(404, {})
             return
@@ -77,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(404, {})
 
     def _create(self, asked: dict[str, Any]) -> None:
-        name = f"{asked['organization']}/{asked['name']}"
+        name = f"{asked.get('organization') or USER}/{asked['name']}"
         url = {"url": f"{self.hub.url}/datasets/{name}"}
         if name in self.hub.repos:
             self._reply(409, url)

@@ -158,13 +158,27 @@ def test_settings_of_a_recipe_can_be_overridden(invoke: Invoke, tmp_path: Path) 
     assert record["response"]["incomplete_details"] == {"reason": "max_model_calls"}
 
 
-def test_an_environment_that_is_stepped_keeps_its_agent(invoke: Invoke) -> None:
-    result = invoke(
-        *("gymnast", "collect", "-e", "example_multi_turn_gymnasium", "-c", DEMO_POLICY, "-o", "o.jsonl"),
-        *("-i", "resources_servers/example_multi_turn_gymnasium/data/example.jsonl", "--agent", "simple_agent"),
+@pytest.mark.parametrize(
+    ("environment", "rows", "reason"),
+    [
+        (
+            "example_multi_turn_gymnasium",
+            "example_multi_turn_gymnasium/data/example",
+            "it steps its environment turn by",
+        ),
+        ("tau2/tau2_retail", "tau2/data/retail", "it plays the user"),
+    ],
+)
+def test_an_agent_that_is_part_of_its_environment_is_not_replaced(
+    invoke: Invoke, environment: str, rows: str, reason: str
+) -> None:
+    """Without a simulated user, every conversation ended after one message and scored 0."""
+    told = invoke(
+        *("gymnast", "collect", "-e", environment, "-c", DEMO_POLICY, "-o", "o.jsonl"),
+        *("-i", f"resources_servers/{rows}.jsonl", "--agent", "simple_agent"),
     )
-    assert result.code == 2
-    assert "it steps its environment turn by turn" in result.err
+    assert told.code == 2
+    assert reason in told.err
 
 
 def test_the_replaced_agent_hands_over_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

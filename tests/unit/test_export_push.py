@@ -13,7 +13,7 @@ from gymnast.errors import UserError
 from gymnast.train.dataset.export import ExportRequest, export_dataset
 from gymnast.train.dataset.files import CARD, MANIFEST
 from tests.helpers.export_runs import rollout, says, write_run
-from tests.helpers.upload_hub import UploadHub, running_upload_hub
+from tests.helpers.upload_hub import USER, UploadHub, running_upload_hub
 
 pytest.importorskip("huggingface_hub")
 pytest.importorskip("pyarrow")
@@ -73,6 +73,29 @@ def test_an_interrupted_upload_continues_where_it_stopped(tmp_path: Path, hub: U
 def test_a_wrong_token_is_reported(tmp_path: Path, hub: UploadHub) -> None:
     folder, names = export(tmp_path)
     hub.token = "right"
-    with pytest.raises(UserError, match=r"upload failed|private"):
+    with pytest.raises(UserError, match=r"(?s)upload failed: .*401.*a token that may write to 'org/d'.*HF_TOKEN"):
         Hub(endpoint=hub.url, token="wrong").publish_folder("org/d", folder, names, say=lambda _: None)
     assert not hub.repos
+
+
+def test_a_name_without_an_organization_is_a_dataset_of_the_user(tmp_path: Path, hub: UploadHub) -> None:
+    """It was created in the user's name, and nothing was uploaded to it."""
+    folder, names = export(tmp_path)
+    url = Hub(endpoint=hub.url, token="t").publish_folder("d", folder, names, say=lambda _: None)
+    assert url == f"{hub.url}/datasets/{USER}/d"
+    assert set(hub.repos[f"{USER}/d"]) == set(names)
+
+
+def test_a_private_export_does_not_go_to_a_public_dataset(tmp_path: Path, hub: UploadHub) -> None:
+    folder, names = export(tmp_path)
+    client = Hub(endpoint=hub.url, token="t")
+    client.publish_folder("org/d", folder, names[:1], private=False, say=lambda _: None)
+    assert hub.visibility == {"org/d": "public"}
+    with pytest.raises(UserError, match=r"(?s)'org/d' exists and is public.*--public"):
+        client.publish_folder("org/d", folder, names, say=lambda _: None)
+    assert hub.commits == names[:1]
+    client.publish_folder("org/private", folder, names[:1], say=lambda _: None)
+    said: list[str] = []
+    client.publish_folder("org/private", folder, names, private=False, say=said.append)
+    assert "stays private" in said[0]
+    assert hub.visibility["org/private"] == "private"

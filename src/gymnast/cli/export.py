@@ -148,8 +148,10 @@ def command(
         raise UserError("--best-of and --one-per-task contradict each other", next="leave out one of them")
     if public and push is None:
         raise UserError("--public is for --push", next="add --push REPO, or leave out --public")
-    result = export_dataset(request, Scrubber(known_secrets(_private_config())))
-    url = _push(result, push, public=public) if push is not None else None
+    private_config = _private_config()
+    result = export_dataset(request, Scrubber(known_secrets(private_config)))
+    token = (private_config.get("env.yaml") or {}).get("hf_token")
+    url = _push(result, push, token, public=public) if push is not None else None
     if as_json:
         shared.print_json({**result.as_json(), "pushed": url})
     for line in _lines(result):
@@ -192,23 +194,24 @@ def _check_request(request: ExportRequest) -> None:
 
 
 def _private_config() -> dict[str, Any]:
-    """What ./env.yaml holds: its secrets are masked."""
+    """What ./env.yaml holds: its secrets are masked, and --push uses its token of the Hub."""
     import yaml
 
     path = Path("env.yaml")
     try:
-        return {"env.yaml": yaml.safe_load(path.read_text())} if path.is_file() else {}
+        content = yaml.safe_load(path.read_text()) if path.is_file() else None
+        return {"env.yaml": content} if isinstance(content, dict) else {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         shared.say("warning: env.yaml cannot be read: secrets in it are not known")
         return {}
 
 
-def _push(result: ExportResult, repo_id: str, *, public: bool) -> str:
+def _push(result: ExportResult, repo_id: str, token: str | None, *, public: bool) -> str:
     from gymnast.data.hub import Hub
     from gymnast.train.dataset.files import CARD, MANIFEST
 
     names = [*(file.path for file in result.files), MANIFEST, CARD]
-    return Hub().publish_folder(repo_id, result.folder, names, private=not public, say=shared.say)
+    return Hub(token=token or None).publish_folder(repo_id, result.folder, names, private=not public, say=shared.say)
 
 
 def _lines(result: ExportResult) -> Iterator[str]:

@@ -38,6 +38,7 @@ _INHERITED: Final = (
 _DRIVING: Final = {
     "gymnasium_agent": "it steps its environment turn by turn",
     "tool_simulation_agent": "it simulates the tools itself",
+    "simulated_user_agent": "it plays the user",
     "verifiers_agent": "its environment runs the whole rollout",
 }
 """Implementations that are a part of their environment: no other agent can replace them."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LISTING_TIMEOUT_S: Final = 60.0  # the library waits forever by default
 _NETWORK_HINT: Final = "check the network and HF_ENDPOINT"
+_NAME_HINT: Final = "use org/name, of letters, digits, '-', '_' and '.', at most 96 characters"
 _TOKEN_HINT: Final = "if it is private, give a token: hf_token in env.yaml, HF_TOKEN, or `hf auth login`"
 
 
@@ -100,12 +101,15 @@ class Hub:
     ) -> str:
         """Upload files to a dataset (created if missing), each in its own commit and in this order; returns its URL.
 
-        Files that the dataset already has are skipped, so a second call continues an interrupted one.
+        Files that the dataset already has are skipped, so a second call continues an interrupted one. A dataset that
+        is public already is refused if `private`.
         """
         library = _library()
         with self._translate_errors(library, repo_id, None, None, "upload"):
             api = library.HfApi(endpoint=self.endpoint, token=self.token)
             url = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True)
+            repo_id = url.repo_id  # with the user's name, if `repo_id` has none
+            _check_visibility(api.dataset_info(repo_id, timeout=_LISTING_TIMEOUT_S), str(url), private=private, say=say)
             present = {
                 entry.path: entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
                 for entry in api.list_repo_tree(repo_id, recursive=True, repo_type="dataset")
@@ -133,7 +137,7 @@ class Hub:
         try:
             yield
         except errors.HFValidationError as error:
-            raise UserError(f"'{repo_id}' is not a dataset name: {error}", next="use the form org/name") from error
+            raise UserError(f"'{repo_id}' is not a dataset name", next=_NAME_HINT) from error
         except errors.GatedRepoError as error:
             raise UserError(f"'{repo_id}' is gated", where=where, next="request access on its page") from error
         except errors.RepositoryNotFoundError as error:
@@ -148,8 +152,8 @@ class Hub:
             hint = suggest(name or "", self.list_files(repo_id, revision).files)
             raise NotFoundError(f"'{repo_id}' has no file '{name}'", where=where, next=hint) from error
         except errors.HfHubHTTPError.__bases__ as error:  # OSError and its HTTP library's error class
-            hint = "try again" if getattr(error, "response", None) is not None else _NETWORK_HINT
-            raise UserError(f"the {action} failed: {_first_line(error)}", where=where, next=hint) from error
+            what = f"the {action} failed: {_first_line(error)}"
+            raise UserError(what, where=where, next=_hint_for(error, repo_id, action)) from error
         except RuntimeError as error:  # how the library wraps what fails while it uploads
             what = f"the {action} failed: {_first_line(error.__cause__ or error)}"
             raise UserError(what, where=where, next="try again: what was uploaded is kept") from error
@@ -157,6 +161,29 @@ class Hub:
             raise UserError(
                 f"the server did not answer like a Hub: {error}", where=where, next="check HF_ENDPOINT"
             ) from error
+
+
+def _check_visibility(info: Any, url: str, *, private: bool, say: Callable[[str], None]) -> None:
+    """An existing dataset keeps its visibility, so an export that is to be private must not go to a public one."""
+    if private and info.private is False:
+        raise UserError(
+            f"the dataset '{info.id}' exists and is public",
+            where=url,
+            next="push to another dataset, or publish the export: --public",
+        )
+    if not private and info.private:
+        say(f"note      {info.id} was created as private and stays private; its settings on the Hub can change that")
+
+
+def _hint_for(error: BaseException, repo_id: str, action: str) -> str:
+    """What helps against a failed request."""
+    response = getattr(error, "response", None)
+    if response is None:
+        return _NETWORK_HINT
+    right = "read" if action == "download" else "write to"
+    if response.status_code in {401, 403}:
+        return f"give a token that may {right} '{repo_id}': hf_token in env.yaml, HF_TOKEN, or `hf auth login`"
+    return "try again"
 
 
 def _digests(path: Path) -> tuple[str, str]:
