@@ -228,6 +228,8 @@ def _comparison_table() -> list[str]:
         "- In `/aggregate_metrics`, the first k rollouts of a task are those with the lowest indices, a score that is",
         "  NaN is left out, and a field `agent_name` is a field like others. There servers take rollouts as they come,",
         "  sums with NaN are null, and a number called `agent_name` stands for the agent's name.",
+        "- A `/step` of a session that was not reset is refused. There it is played from an empty state: standing in",
+        "  blackjack without cards may win.",
         "- How deep JSON may be nested depends on the Python that reads it, and with it the name of an error.",
         "- A tool of workplace_assistant that is called without a session is refused on both sides, in other words.",
         "- Where a row of structured_outputs has a schema with several errors, the message tells one of them, which",

@@ -296,6 +296,15 @@ def _nests_deeply(
     return names <= {"category", "error_type", "error_message"} and output.count("[") + output.count("{") > _DEEP
 
 
+def _has_no_hand(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
+) -> bool:
+    """The original plays a step without a reset from an empty state."""
+    at = len(ours) - 1
+    starts = [path for path, _ in request["steps"][: at + 1]]
+    return ours[-1]["status"] == 400 and starts[at] == "/step" and "/reset" not in starts
+
+
 def _metric_rows(request: dict[str, Any]) -> list[dict[str, Any]]:
     path, body = request["steps"][-1]
     return [row for row in body["verify_responses"] if isinstance(row, dict)] if path == "/aggregate_metrics" else []
@@ -309,6 +318,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("*", "a number called agent_name is one number of many in metrics"): _has_agent_names,
     ("*", "the first k rollouts of a task are those with the lowest indices"): _is_out_of_order,
     ("*", "how deep JSON may be nested depends on the Python that reads it"): _nests_deeply,
+    ("*", "a step of a session that was not reset is refused"): _has_no_hand,
     ("*", "a score that is NaN is left out of metrics"): _has_no_number,
     ("*", "a session for a row that cannot be scored is refused"): _session_is_refused,
     ("genrm_compare", "the judge sees an input that is a text"): _input_is_a_text,
