@@ -27,6 +27,7 @@ _REFUSED_ROW: Final = re.compile(
 )
 _LACKING: Final = re.compile(r"No module named \W*(pandas|scipy|sklearn|sympy|networkx|psutil|requests|yaml)\b")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+_DEEP: Final = 900
 _CODE: Final = re.compile(r"[^\W\d]|['\"]")
 
 
@@ -286,6 +287,24 @@ def _is_out_of_order(
     return fields.keys() <= {"agent_metrics", "key_metrics"} and keys != sorted(keys)
 
 
+def _nests_deeply(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """How deep JSON may be depends on the Python that reads it; only the names of errors differ."""
+    names = {name.rpartition(".")[2] for name in fields}
+    output = str(request["steps"][-1][1].get("response"))
+    return names <= {"category", "error_type", "error_message"} and output.count("[") + output.count("{") > _DEEP
+
+
+def _has_no_hand(
+    request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, ours: Replies
+) -> bool:
+    """The original plays a step without a reset from an empty state."""
+    at = len(ours) - 1
+    starts = [path for path, _ in request["steps"][: at + 1]]
+    return ours[-1]["status"] == 400 and starts[at] == "/step" and "/reset" not in starts
+
+
 def _metric_rows(request: dict[str, Any]) -> list[dict[str, Any]]:
     path, body = request["steps"][-1]
     return [row for row in body["verify_responses"] if isinstance(row, dict)] if path == "/aggregate_metrics" else []
@@ -298,6 +317,8 @@ def _is_number(value: Any) -> bool:
 RULES: dict[tuple[str, str], Rule] = {
     ("*", "a number called agent_name is one number of many in metrics"): _has_agent_names,
     ("*", "the first k rollouts of a task are those with the lowest indices"): _is_out_of_order,
+    ("*", "how deep JSON may be nested depends on the Python that reads it"): _nests_deeply,
+    ("*", "a step of a session that was not reset is refused"): _has_no_hand,
     ("*", "a score that is NaN is left out of metrics"): _has_no_number,
     ("*", "a session for a row that cannot be scored is refused"): _session_is_refused,
     ("genrm_compare", "the judge sees an input that is a text"): _input_is_a_text,

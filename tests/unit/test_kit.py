@@ -136,6 +136,21 @@ async def test_arguments_arrive_typed_and_wrong_ones_are_422() -> None:
     }
 
 
+@pytest.mark.parametrize("body", [[], "x", 5, True])
+async def test_arguments_that_are_no_object_are_refused_as_by_fastapi(body: Any) -> None:
+    _, calls = shop()
+    (entry,) = (await calls.call("env", "/order", body)).body["detail"]
+    message = "Input should be a valid dictionary or object to extract fields from"
+    assert entry == {"type": "model_attributes_type", "loc": ["body"], "msg": message, "input": body}
+
+
+async def test_arguments_that_are_null_are_missing_unless_none_is_required() -> None:
+    _, calls = shop()
+    (entry,) = (await calls.call("env", "/order", None)).body["detail"]
+    assert (entry["type"], entry["loc"], entry["msg"]) == ("missing", ["body"], "Field required")
+    assert (await calls.call("env", "/plain", None)).status == 200
+
+
 async def test_text_results_are_sent_as_text_and_tool_errors_as_errors() -> None:
     _, calls = shop()
     assert (await calls.call("env", "/plain", {})).text() == 'it said "hi"'

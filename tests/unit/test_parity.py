@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -295,6 +296,37 @@ def test_a_call_without_a_session_is_refused_on_both_sides_in_other_words() -> N
     theirs, ours = reply(400, detail="Session not initialized."), reply(400, detail="no session is open")
     assert compare(request, [theirs], [ours, reply(reward=0.0)]).kind is Kind.BY_DESIGN
     assert compare(request, [theirs], [reply(200, output="x"), reply(reward=0.0)]).kind is Kind.DIFFERENT
+
+
+def test_a_step_without_a_reset_is_refused_on_purpose() -> None:
+    step = ["/step", {}]
+    request = {"environment": "blackjack", "steps": [step]}
+    theirs, ours = [reply(reward=1.0)], [reply(400, detail="no session is open")]
+    assert compare(request, theirs, ours).kind is Kind.BY_DESIGN
+    again = {**request, "steps": [["/reset", {}], step]}
+    assert compare(again, [reply(), *theirs], [reply(), *ours]).kind is Kind.DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([{"agent_name": 5}], Kind.BY_DESIGN),
+        ([{"reward": math.nan}], Kind.BY_DESIGN),
+        ([{"_ng_rollout_index": 1}, {"_ng_rollout_index": 0}], Kind.BY_DESIGN),
+        ([{"_ng_rollout_index": 0}, {"_ng_rollout_index": 1}], Kind.DIFFERENT),
+        ([{"agent_name": "a", "reward": 1.0}], Kind.DIFFERENT),
+    ],
+)
+def test_metrics_that_differ_on_purpose(rows: list[dict[str, Any]], kind: Kind) -> None:
+    request = {"environment": "mcqa", "steps": [["/aggregate_metrics", {"verify_responses": rows}]]}
+    assert compare(request, [reply(agent_metrics={"a": 1.0})], [reply(agent_metrics={"a": 2.0})]).kind is kind
+
+
+def test_the_name_of_an_error_may_differ_for_json_that_is_nested_deeply() -> None:
+    for depth, kind in ((2000, Kind.BY_DESIGN), (20, Kind.DIFFERENT)):
+        response = {"output": [{"arguments": "[" * depth}]}
+        request = {"environment": "mcqa", "steps": [["/verify", {"response": response}]]}
+        assert compare(request, [reply(category="type")], [reply(category="decode")]).kind is kind
 
 
 def test_the_script_of_a_judge_starts_again_with_each_request() -> None:

@@ -31,4 +31,4 @@ def _as_lines(content: object) -> str:
 
 def _texts(parts: list[JsonObject]) -> list[str]:
     """What a model wrote; input parts are not read."""
-    return [part["text"] for part in parts if part.get("type") == "output_text"]
+    return [part["text"] for part in parts if part.get("type") == "output_text" and isinstance(part.get("text"), str)]

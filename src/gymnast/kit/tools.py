@@ -19,7 +19,7 @@ from gymnast.types.encoding import dump_model
 from gymnast.types.failure import Stage
 from gymnast.wire.classify import kind_of_reply, reply_failure
 from gymnast.wire.message import PlainText
-from gymnast.wire.validate import InvalidBody, error_detail
+from gymnast.wire.validate import InvalidBody, error_detail, require_object
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -55,8 +55,10 @@ class Tool:
 
     def parse(self, body: Any) -> dict[str, Any]:
         """The model's arguments, validated. Raises InvalidBody, which is sent to the model."""
+        may_lack = body is None and not any(field.is_required() for field in self.arguments.model_fields.values())
+        arguments = {} if may_lack else require_object(body)
         try:
-            parsed = self.arguments.model_validate(body if body is not None else {})
+            parsed = self.arguments.model_validate(arguments)
         except ValidationError as error:
             raise InvalidBody(error_detail(error)) from error
         return {name: getattr(parsed, name) for name in self.arguments.model_fields}

@@ -55,8 +55,11 @@ def validate_items(body: Any, *, loc: tuple[str | int, ...] = ("body",)) -> list
 
 def require_object(body: Any) -> JsonObject:
     """Return the body if it is a JSON object."""
+    if body is None:
+        raise InvalidBody([_detail("missing", (), "Field required", body)])
     if not isinstance(body, dict):
-        raise InvalidBody([_detail("model_attributes_type", (), "Input should be a valid dictionary", body)])
+        message = "Input should be a valid dictionary or object to extract fields from"
+        raise InvalidBody([_detail("model_attributes_type", (), message, body)])
     return body
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, Literal
 
 from pydantic import PositiveFloat
@@ -14,6 +15,7 @@ from gymnast.kit import (
     MAX_SHOWN_CHARS,
     Attempt,
     HttpError,
+    JsonObject,
     Judge,
     JudgedSettings,
     JudgeEvaluation,
@@ -145,7 +147,7 @@ class TextToSql(SandboxedEnvironment[TextToSqlTask, None]):
             settings,
             labels,
             system=settings.judge_system_message,
-            find_label=None if settings.scoring == "strict" else lambda reply: labels.find_first(all_messages(reply)),
+            find_label=None if settings.scoring == "strict" else partial(_find_label, labels),
         )
         self._runner: QueryRunner | None = None
 
@@ -233,3 +235,9 @@ def _normalize_dialect(name: str) -> str:
     """NeMo Gym's name of a dialect."""
     name = name.strip().lower()
     return _DIALECTS.get(name, name)
+
+
+def _find_label(labels: Labels, response: JsonObject) -> str | None:
+    """The first label in a judge's messages. Without a text there is none, even if a label is empty."""
+    text = all_messages(response)
+    return labels.find_first(text) if text else None
