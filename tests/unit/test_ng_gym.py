@@ -274,6 +274,33 @@ def test_agents_say_how_they_are_composed(here: Path, capsys: Said) -> None:
     assert (listed["paired"]["self_contained"], listed["paired"]["description"]) == (False, "d")
 
 
+@pytest.mark.parametrize("program", ["gym", "ng"])
+def test_commands_are_named_as_they_were_called(program: str, capsys: Said) -> None:
+    """Help for `gym` listed `gymnast gym …`."""
+    assert run_gym([], program) == 1
+    assert run_gym(["env"], program) == 1
+    assert run_gym(["env", "init", "--help"], program) == 0
+    assert "gymnast gym" not in capsys.readouterr().out
+    assert run_gym(["env", "init", "a", "b"], program) == 2
+    assert f"see {program} env init --help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("eval run --limit many", "a whole number"),
+        ("eval run --temperature hot", "a number"),
+        ("env init --reward-range 0 high", "numbers"),
+        ("dataset upload --storage s3", "hf or gitlab"),
+        ("env test a --kind model", "environment or benchmark"),
+    ],
+)
+def test_a_wrong_value_says_what_is_expected(line: str, expected: str) -> None:
+    with pytest.raises(FieldError) as caught:
+        asked(line)
+    assert caught.value.next == f"expected {expected}"
+
+
 def test_help_versions_and_groups(capsys: Said) -> None:
     assert run_gym(["env"]) == 1
     assert "gymnast gym env start" in capsys.readouterr().out
