@@ -120,6 +120,20 @@ def test_plain_pytest_says_whose_surface_is_tested(clone: Path) -> None:
     assert f"nemo_gym: Gymnast's; {clone / 'nemo_gym'} is not used" in done.stdout
 
 
+def test_a_folder_named_on_the_command_line_is_the_one_here(clone: Path) -> None:
+    """With `--pyargs`, which a clone's settings add, `pytest tests` in a server's folder ran the clone's own tests."""
+    other = clone / "tests" / "test_core.py"
+    other.parent.mkdir()
+    (clone / "tests" / "__init__.py").touch()
+    other.write_text("import a_package_that_is_not_here\n")
+    (clone / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--pyargs"\n')
+    words = ("-P", "-m", "pytest", "-p", "gymnast.compat.pytest_surface", "-p", "no:cacheprovider")
+    for named in ("tests", "tests/test_app.py", "tests/test_app.py::test_imports"):
+        done = run_python(clone / "resources_servers" / "scale", *words, named)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "1 passed" in done.stdout
+
+
 def test_a_server_is_loaded_with_our_surface(clone: Path) -> None:
     """`python -m` puts the current folder first on the path."""
     words = ("-m", "gymnast.compat", "ng_validate", "+config_paths=[resources_servers/scale/configs/scale.yaml]")

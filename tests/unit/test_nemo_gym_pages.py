@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +42,14 @@ def test_every_command_option_and_field_of_nemo_gym_is_there() -> None:
     assert len(ROWS) > 300
     assert not [row for row in ROWS if row.verdict == "missing"]
     assert all(row.note for row in ROWS if row.verdict == "different")
+
+
+def test_the_migration_page_names_the_test_of_each_invariant() -> None:
+    tests = (ROOT / "tests" / "e2e" / "test_rollout_invariants.py").read_text()
+    page = (ROOT / "docs" / "how-to" / "migrate-from-nemo-gym.md").read_text()
+    names = re.findall(r"^def (test_\w+)", tests, re.MULTILINE)
+    assert len(names) == 8
+    assert re.findall(r"\| `(test_\w+)` \|$", page, re.MULTILINE) == names
 
 
 def test_every_executable_of_nemo_gym_is_installed() -> None:

@@ -87,6 +87,7 @@ def test_options_and_bad_fields_end_with_two_and_bad_configurations_with_one(
         ("test", ["--entrypoint"], 2, "has no option --entrypoint"),
         ("test", [], 1, "no servers found"),
         ("test", ["+entrypoint=resources_servers/nope"], 1, "does not exist"),
+        ("validate", ["+config_paths=[a.yaml"], 1, "close the bracket: [ without ]"),
         ("aggregate_rollouts", ["+input_glob=*.jsonl", "+output_jsonl_fpath=x.jsonl"], 1, "there is no file"),
         ("list_benchmarks", ["+json=maybe"], 2, "json must be true or false"),
         ("download_dataset_from_gitlab", [], 2, "+dataset_name=… is required"),
@@ -100,6 +101,15 @@ def test_options_and_bad_fields_end_with_two_and_bad_configurations_with_one(
 
 
 # --- servers ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_entrypoint_names_the_server_that_is_meant() -> None:
+    write_server("quiz", None)
+    (Path("resources_servers") / ".gitignore").touch()
+    for wrong in ("quiz", "resources_servers/quizz", "resources_server/quiz"):
+        with pytest.raises(NotFoundError) as caught:
+            ng_servers.test(ask(f"+entrypoint={wrong}"))
+        assert caught.value.next == "did you mean 'resources_servers/quiz'?"
 
 
 def test_example_data_is_five_rows_their_metrics_and_five_rollouts(capsys: Said) -> None:

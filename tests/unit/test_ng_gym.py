@@ -15,6 +15,7 @@ from gymnast.compat.gym_table import COMMANDS
 from gymnast.compat.ng import run_words, run_work
 from gymnast.compat.ng_arguments import FieldError, NgArguments
 from gymnast.config.roots import Roots
+from gymnast.errors import UserError
 from tests.helpers.commands import Outcome
 from tests.helpers.jsonl import example_rows, read_jsonl, write_jsonl
 
@@ -274,6 +275,57 @@ def test_agents_say_how_they_are_composed(here: Path, capsys: Said) -> None:
     assert (listed["paired"]["self_contained"], listed["paired"]["description"]) == (False, "d")
 
 
+@pytest.mark.parametrize("program", ["gym", "ng"])
+def test_commands_are_named_as_they_were_called(program: str, capsys: Said) -> None:
+    """Help for `gym` listed `gymnast gym …`."""
+    assert run_gym([], program) == 1
+    assert run_gym(["env"], program) == 1
+    assert run_gym(["env", "init", "--help"], program) == 0
+    assert "gymnast gym" not in capsys.readouterr().out
+    assert run_gym(["env", "init", "a", "b"], program) == 2
+    assert f"see {program} env init --help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("eval run --limit many", "a whole number"),
+        ("eval run --temperature hot", "a number"),
+        ("env init --reward-range 0 high", "numbers"),
+        ("dataset upload --storage s3", "hf or gitlab"),
+        ("env test a --kind model", "environment or benchmark"),
+    ],
+)
+def test_a_wrong_value_says_what_is_expected(line: str, expected: str) -> None:
+    with pytest.raises(FieldError) as caught:
+        asked(line)
+    assert caught.value.next == f"expected {expected}"
+
+
+def test_a_run_without_rows_names_the_options_that_name_them(capsys: Said) -> None:
+    assert (
+        run_gym(["eval", "run", "--resources-server", "mcqa", "--model-url", "http://127.0.0.1:9/v1", "-m", "m"]) == 2
+    )
+    assert "pass --input FILE or --split train|" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        ("choose one: --head URL", "choose one: ++head_server.port=PORT (and host)"),
+        ("use it, or pass --head-port auto", "use it, or pass ++head_server.port=0"),
+        ("continue without them: --skip-bad-rows", "continue without them: +skip_bad_rows=true"),
+        ("run again with --resume --retry-failed", "run again with --resume +retry_failed=true"),
+    ],
+)
+def test_hints_name_fields_instead_of_options_that_these_commands_lack(hint: str, shown: str, capsys: Said) -> None:
+    def fail() -> int:
+        raise UserError("no", next=hint)
+
+    assert run_work(fail) == 1
+    assert capsys.readouterr().err.rstrip().endswith(f"next:  {shown}")
+
+
 def test_help_versions_and_groups(capsys: Said) -> None:
     assert run_gym(["env"]) == 1
     assert "gymnast gym env start" in capsys.readouterr().out
@@ -312,3 +364,14 @@ def test_ng_commands_take_the_options_of_gym(here: Path, capsys: Said) -> None:
     assert run_work(lambda: run_words("ng_validate", ["mcqa"])) == 0
     assert run_work(lambda: run_words("ng_upload_dataset_to_hf", ["+delete_from_gitlab=true"])) == 2
     assert "+dataset_name=… is required" in capsys.readouterr().err
+
+
+def test_bad_rows_may_be_skipped_by_a_field(here: Path, capsys: Said) -> None:
+    """The message that refuses them named an option of `gymnast collect`."""
+    write_jsonl(here / "in.jsonl", [*example_rows("mcqa"), {"agent_ref": {"name": "nobody"}}])
+    words = ["--resources-server", "mcqa", "--model-type", "scripted_model/demo", "-i", "in.jsonl", "-o", "x.jsonl"]
+    assert run_gym(["eval", "run", *words]) == 1
+    assert "continue without them: +skip_bad_rows=true" in capsys.readouterr().err
+    assert run_gym(["eval", "run", *words, "+skip_bad_rows=true"]) == 1  # one rollout is missing
+    assert len(read_jsonl(here / "x.jsonl")) == 5
+    assert "once the cause is fixed: --resume +retry_failed=true" in capsys.readouterr().err

@@ -39,7 +39,10 @@ Result = TypeVar("Result")
 
 
 class LiveRun:
-    """One run of an engine with its view in the terminal. With `as_json`, standard output has only its events."""
+    """One run of an engine with its view in the terminal. With `as_json`, standard output has only its events.
+
+    `adapt_hint` puts what to do about failures into the words of the command that collects.
+    """
 
     def __init__(
         self,
@@ -48,11 +51,13 @@ class LiveRun:
         metrics_port: int | None = None,
         telemetry: Telemetry | None = None,
         interrupts: Interrupts | None = None,
+        adapt_hint: Callable[[str], str] = str,
     ) -> None:
         self._as_json = as_json
         self._metrics_port = metrics_port
         self._telemetry = telemetry
         self._interrupts = interrupts or Interrupts()
+        self._adapt_hint = adapt_hint
         self._progress = Progress()
         self._encoder = msgspec.json.Encoder()
 
@@ -81,7 +86,7 @@ class LiveRun:
     def report(self, finished: RunFinished, allowance: Allowance) -> int:
         """Print the summary, unless the events were printed. Returns the exit code."""
         if not self._as_json:
-            _print_result(finished)
+            _print_result(finished, self._adapt_hint)
         return self.exit_code(finished, allowance)
 
     def report_missing(self, finished: RunFinished, allowance: Allowance) -> int:
@@ -111,7 +116,7 @@ class LiveRun:
         return stack
 
 
-def _print_result(finished: RunFinished) -> None:
+def _print_result(finished: RunFinished, adapt_hint: Callable[[str], str]) -> None:
     """Print the summary of the run, where its files are, and what to do about failures."""
     print_summary(finished.agents)
     invocation = describe_invocation(finished)
@@ -126,7 +131,7 @@ def _print_result(finished: RunFinished) -> None:
         print(f"models    {format_usage(finished.spent)}")
     print(f"view      gymnast view {shlex.quote(str(paths.output))}")
     for line in explain_missing(finished):
-        print(line, file=sys.stderr)
+        print(adapt_hint(line), file=sys.stderr)
     if finished.longest_lag_s > 0.5:
         say(
             f"note: an environment blocked the event loop for up to {finished.longest_lag_s:.1f} s; move it out with "

@@ -26,13 +26,15 @@ _SELECTORS: Final = {
     "@resources_server": "resources-servers",
 }
 VERBOSE: Final = ("-v", "--verbose")
+PROGRAM: Final = "gymnast gym"
+"""What stands before a command, unless it is called as `gym` or `ng`."""
 
 
-def translate(words: Sequence[str], roots_of: Any) -> tuple[GymCommand, NgArguments]:
+def translate(words: Sequence[str], roots_of: Any, program: str = PROGRAM) -> tuple[GymCommand, NgArguments]:
     """Parse a command line into a command and its arguments. `roots_of` makes roots out of search folders."""
     name, rest = _find_command(words)
     command = COMMANDS[name]
-    parser = _Parser(name, command)
+    parser = _Parser(name, command, program)
     parser.read(rest)
     parser.check()
     return command, parser.arguments(roots_of(tuple(parser.search_dirs)))
@@ -43,11 +45,11 @@ def search_roots(search_dirs: tuple[Path, ...]) -> Roots:
     return Roots((*search_dirs, *read_environ().extra_roots), Path.cwd())
 
 
-def list_commands(group: str | None = None) -> Iterator[str]:
+def list_commands(group: str | None = None, program: str = PROGRAM) -> Iterator[str]:
     """One line per command, of a group or of all."""
     for name, command in COMMANDS.items():
         if group in {None, name[0]}:
-            yield f"gymnast gym {' '.join(name):<24} {command.about}"
+            yield f"{program} {' '.join(name):<24} {command.about}"
 
 
 def is_group(words: Sequence[str]) -> bool:
@@ -55,14 +57,14 @@ def is_group(words: Sequence[str]) -> bool:
     return len(words) == 1 and (words[0],) not in COMMANDS and any(name[0] == words[0] for name in COMMANDS)
 
 
-def describe_command(words: Sequence[str]) -> Iterator[str]:
+def describe_command(words: Sequence[str], program: str = PROGRAM) -> Iterator[str]:
     """The help of a command, or of the commands of a group."""
     if is_group([word for word in words if not word.startswith("-")]):
-        yield from list_commands(words[0])
+        yield from list_commands(words[0], program)
         return
     name, _ = _find_command(words)
     command = COMMANDS[name]
-    yield f"gymnast gym {' '.join(name)}: {command.about}"
+    yield f"{program} {' '.join(name)}: {command.about}"
     yield ""
     shorts = {long: short for short, long in command.short.items()}
     for option, meaning in command.options.items():
@@ -106,6 +108,7 @@ class _Parser:
 
     name: tuple[str, ...]
     command: GymCommand
+    program: str
     words: list[str] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     selected: list[tuple[str, str]] = field(default_factory=list)
@@ -128,9 +131,11 @@ class _Parser:
             elif positionals:
                 self._take(Option(positionals.pop(0)), word, word)
             else:
-                raise FieldError(f"unexpected argument '{word}'", next=f"see gymnast gym {self._title} --help")
+                raise FieldError(f"unexpected argument '{word}'", next=f"see {self.program} {self._title} --help")
         if self.command.required > len(self.command.positionals) - len(positionals):
-            raise FieldError(f"gym {self._title} needs {positionals[0]}", next=f"see gymnast gym {self._title} --help")
+            raise FieldError(
+                f"gym {self._title} needs {positionals[0]}", next=f"see {self.program} {self._title} --help"
+            )
 
     def arguments(self, roots: Roots) -> NgArguments:
         paths = tuple(self._path(kind, name, roots) for kind, name in self.selected)
@@ -202,7 +207,7 @@ class _Parser:
             try:
                 self._set(option.key, option.convert(text))
             except ValueError:
-                raise FieldError(f"invalid value '{text}' for {spelling}", next=option.description) from None
+                raise FieldError(f"invalid value '{text}' for {spelling}", next=option.expected) from None
 
     def _set(self, key: str, value: Any) -> None:
         """Set `a.b` as b of a; several keys are separated by commas."""

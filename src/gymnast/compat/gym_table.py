@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gymnast.compat import (
@@ -47,6 +48,14 @@ class Option(NamedTuple):
         """The help text."""
         return _PICKS.get(self.key) or f"sets {self.key.replace(',', ' and ')}"
 
+    @property
+    def expected(self) -> str:
+        """What its value has to be, for the message about another one."""
+        if isinstance(self.convert, _OneOf):
+            return f"expected {' or '.join(self.convert.known)}"
+        numbers: Mapping[Callable[[str], Any], str] = {int: "a whole number", float: "a number", _numbers: "numbers"}
+        return f"expected {numbers[self.convert]}" if self.convert in numbers else self.description
+
 
 _PICKS: Final = {
     "@config": "config file; repeatable",
@@ -85,13 +94,20 @@ def _server(name: str) -> str:
     return f"resources_servers/{name}"
 
 
-def _one_of(*known: str) -> Callable[[str], str]:
-    def convert(text: str) -> str:
-        if text not in known:
+@dataclass(frozen=True, slots=True)
+class _OneOf:
+    """Accepts some texts."""
+
+    known: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        if text not in self.known:
             raise ValueError(text)
         return text
 
-    return convert
+
+def _one_of(*known: str) -> Callable[[str], str]:
+    return _OneOf(known)
 
 
 def _numbers(text: str) -> list[float]:

@@ -22,7 +22,8 @@ from gymnast.compat import (
     ng_servers,
     ng_viewer,
 )
-from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments, parse_words
+from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments, in_fields, parse_words
+from gymnast.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,6 +241,9 @@ def run_work(work: Callable[[], int]) -> int:
         except FieldError as error:
             print_error(str(error))
             return FIELD_ERROR
+        except UserError as error:
+            error.next = in_fields(error.next) if error.next else None
+            raise
 
     return run_guarded(report_field_errors, user_error_code=CONFIG_ERROR)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.config.fields import FieldError, Fields, is_positive
 from gymnast.errors import suggest
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     from gymnast.config import Config
 
-__all__ = ["FieldError", "Fields", "NgArguments", "is_positive", "parse_words"]
+__all__ = ["FieldError", "Fields", "NgArguments", "in_fields", "is_positive", "parse_words"]
+_AS_FIELDS: Final = {
+    "--head-port auto": "++head_server.port=0",
+    "another --head URL": "the port of another: ++head_server.port=PORT",
+    "--head URL": "++head_server.port=PORT (and host)",
+    "--retry-failed": "+retry_failed=true",
+    "--skip-bad-rows": "+skip_bad_rows=true",
+    "--allow-partial": "+allow_partial_rollouts=true",
+    "--no-preflight": "+no_preflight=true",
+}
+"""Options of `gymnast` commands, and the fields that do the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,13 @@ class NgArguments:
     def names_configs(self) -> bool:
         """Whether config files are given, so that instances can run here."""
         return bool(self.config_paths) or any(word.lstrip("+").startswith("config_paths=") for word in self.words)
+
+
+def in_fields(hint: str) -> str:
+    """A hint for `gymnast` commands in the words of the `ng_` and `gym` commands, which lack some of the options."""
+    for option, words in _AS_FIELDS.items():
+        hint = hint.replace(option, words)
+    return hint
 
 
 def parse_words(words: list[str]) -> NgArguments:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
+from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments, in_fields
+from gymnast.config.datasets import TYPES
 from gymnast.errors import UserError
 from gymnast.runtime.surface_import import import_surface
 
@@ -20,15 +21,21 @@ if TYPE_CHECKING:
 
 def collect_rollouts(arguments: NgArguments) -> int:
     """Collect through a running serve, or in this process if config files are given."""
+    return _collect_file(arguments, without_input="add +input_jsonl_fpath=PATH")
+
+
+def _collect_file(arguments: NgArguments, *, without_input: str) -> int:
     via_serve = arguments.values.get("no_serve") is True
     config = arguments.config(stub_policy=via_serve or not arguments.names_configs).require_valid()
-    source = config.roots.require(Fields(config).text("input_jsonl_fpath"), "input_jsonl_fpath")
+    path = Fields(config).optional("input_jsonl_fpath")
+    if path is None:
+        raise FieldError("+input_jsonl_fpath=… is required", next=without_input)
+    source = config.roots.require(path, "input_jsonl_fpath")
     return _collect(config, source, through_serve=via_serve or not config.agents)
 
 
 def e2e_collect_rollouts(arguments: NgArguments) -> int:
     """Start servers and collect the configured datasets of one split."""
-    from gymnast.config.datasets import TYPES
     from gymnast.data.prepare import write_split_metrics
     from gymnast.rollouts.splits import write_split
     from gymnast.store.paths import RunPaths
@@ -71,7 +78,9 @@ def _drive(config: Config, driver: str, source: Path) -> int:
 def eval_run(arguments: NgArguments) -> int:
     """`gym eval run`: a configured split, or the rows of a file; through a running serve with --no-serve."""
     keys = arguments.values.keys() | {word.lstrip("+").partition("=")[0] for word in arguments.words}
-    return e2e_collect_rollouts(arguments) if "split" in keys else collect_rollouts(arguments)
+    if "split" in keys:
+        return e2e_collect_rollouts(arguments)
+    return _collect_file(arguments, without_input=f"pass --input FILE or --split {'|'.join(TYPES)}")
 
 
 def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
@@ -111,14 +120,16 @@ def _collect(config: Config, source: Path, *, through_serve: bool) -> int:
         truncated=check_truncated_policy(fields.optional("truncated") or "score"),
         existing="set_aside",
         resume=fields.flag("resume_from_cache"),
+        retry_failed=fields.flag("retry_failed"),
         aggregate=not fields.flag("disable_aggregation"),
         preflight=not fields.flag("no_preflight"),
+        skip_bad_rows=fields.flag("skip_bad_rows"),
         token_form=read_token_form(config, "items"),  # as readers of NeMo Gym's records expect
         read_fields=False,
         serve=find_head(None, config, environ) if through_serve else None,
     )
     with open_telemetry(read_trackers(fields), None, DEFAULT_TRACE_SAMPLE, say) as telemetry:
-        live = LiveRun(as_json=fields.flag("json"), telemetry=telemetry)
+        live = LiveRun(as_json=fields.flag("json"), telemetry=telemetry, adapt_hint=in_fields)
         return live.report(live.collect(options, config), Allowance())
 
 

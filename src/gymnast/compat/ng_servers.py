@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gymnast.cli.options import print_json, say
 from gymnast.compat.ng_arguments import FieldError, Fields, NgArguments
 from gymnast.compat.ng_init import PROFILE, init_workload
-from gymnast.errors import NotFoundError, StartError, UserError
+from gymnast.errors import NotFoundError, StartError, UserError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -275,4 +275,12 @@ def server_folders(roots: Roots) -> list[Path]:
 
 
 def _folder(config: Config, entrypoint: str) -> Path:
-    return config.roots.require(entrypoint, "entrypoint")
+    """The folder of a server, or an error that names similar ones."""
+    path = config.roots.find(entrypoint)
+    if path is not None:
+        return path
+    known = [config.roots.relative(folder) for folder in server_folders(config.roots)]
+    namesakes = [folder for folder in known if Path(folder).name == entrypoint.strip("/")]
+    hint = f"did you mean '{namesakes[0]}'?" if namesakes else suggest(entrypoint, known)
+    where = config.roots.describe_search(entrypoint)
+    raise NotFoundError(f"entrypoint '{entrypoint}' does not exist", where=where, next=hint)

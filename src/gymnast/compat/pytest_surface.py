@@ -36,6 +36,20 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         early_config.stash[_SHADOWED] = shadowed
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Take what is named on the command line for a path if there is one.
+
+    A checkout's `--pyargs` would take `tests` in a server's folder for the module of that name: the checkout's own.
+    """
+    if _is_checkout(Path.cwd()):
+        config.args = [_absolute(argument) for argument in config.args]
+
+
+def _absolute(argument: str) -> str:
+    path, *parts = argument.split("::")
+    return "::".join([str(Path(path).absolute()), *parts]) if path and Path(path).exists() else argument
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Say whose `nemo_gym` is tested if there are two."""
     shadowed = config.stash.get(_SHADOWED, None)

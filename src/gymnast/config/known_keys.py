@@ -61,6 +61,8 @@ RUN_KEYS: Final[KnownKeys] = {
     "skills": frozenset({"path"}),
     "disable_aggregation": None,
     "no_preflight": None,
+    "retry_failed": None,
+    "skip_bad_rows": None,
     "split": None,
     "max_cost": None,
     "max_tokens": None,

@@ -151,4 +151,7 @@ def _syntax_hint(text: str) -> str | None:
     key, _, value = text.partition("=")
     if key != key.rstrip() and value.strip().isalnum():
         return f"write it without spaces: {key.strip()}={value.strip()}"
+    unclosed = [f"{left} without {right}" for left, right in ("[]", "{}") if text.count(left) > text.count(right)]
+    if unclosed:
+        return f"close the bracket: {unclosed[0]}"
     return f'quote values with special characters: "{_quote(text)}"'
