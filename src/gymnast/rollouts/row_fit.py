@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from gymnast.errors import UserError
 from gymnast.kit.agent import Agent
 from gymnast.kit.task_server import TaskServer
-from gymnast.rollouts.row_map import name_fields
+from gymnast.rollouts.row_map import ANSWER_FIELDS, name_fields
 from gymnast.runtime.cell import resolve_placement
 from gymnast.runtime.loader import is_server_class, load_entry
 from gymnast.types.task import AGENT_REF, PARAMS, TASK_SOURCE
@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from gymnast.kit.attempt import Task
     from gymnast.types.json import JsonObject
 
-_ANSWERS: Final = (
-    *("expected_answer", "ground_truth", "answer", "target", "label", "solution", "output", "gold"),
-    *("reference", "final_answer", "correct_answer"),
-)
 _QUESTIONS: Final = ("question", "problem", "prompt", "query", "instruction", "input", "text", "task")
-_SYNONYMS: Final = (_ANSWERS, _QUESTIONS)
+_SYNONYMS: Final = (ANSWER_FIELDS, _QUESTIONS)
 
 
 def find_task_model(instance: Instance) -> type[Task] | None:
@@ -89,7 +85,7 @@ class RowCheck:
 
 def _optional_answers(model: type[Task]) -> list[str]:
     names = [info.alias or name for name, info in model.model_fields.items() if not info.is_required()]
-    return [name for name in names if name in _ANSWERS]
+    return [name for name in names if name in ANSWER_FIELDS]
 
 
 def _unread_source(target: str, row: JsonObject, declared: Container[str]) -> Iterator[tuple[str, str]]:
