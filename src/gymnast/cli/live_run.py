@@ -138,6 +138,6 @@ def _print_result(finished: RunFinished) -> None:
         print(line, file=sys.stderr)
     if finished.longest_lag_s > 0.5:
         say(
-            f"note: an environment blocked the event loop for up to {finished.longest_lag_s:.1f} s; move it out with "
-            "--workers or runs_in: child"
+            f"note: the event loop stood still for up to {finished.longest_lag_s:.1f} s: an environment computed in it "
+            "(move it out with --workers or runs_in: child), or the machine was busy"
         )

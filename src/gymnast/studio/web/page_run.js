@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { button, copyText, link, make, refill } from "./dom.js";
 import { throttle } from "./events.js";
 import {
+  NONE,
   formatBytes,
   formatCost,
   formatCount,
@@ -307,8 +308,10 @@ function agentsPanel({ run, headline, agents }) {
 function agentRow(run, row) {
   const estimate = row.mean_reward ?? {};
   const reward = [
-    formatReward(estimate.value, 3),
-    isNumber(estimate.low) ? make("span", { class: "quiet" }, ` ${formatInterval(estimate.low, estimate.high, 2)}`) : null,
+    isNumber(estimate.value) ? estimate.value.toFixed(3) : NONE,
+    isNumber(estimate.low)
+      ? make("span", { class: "quiet" }, ` [${estimate.low.toFixed(3)}, ${estimate.high.toFixed(3)}]`)
+      : null,
   ];
   return make(
     "tr",
