@@ -317,7 +317,8 @@ def test_an_answer_under_another_name_is_a_warning_where_it_is_optional(tmp_path
     assert "if it is 'answer', map it with --map expected_answer='{answer}'" in warning
     assert warnings(row, map=["expected_answer={answer}"]) == []
     assert warnings({**row, "metadata": {"expected_answer": "2"}, "answer": None} | {"expected_answer": "2"}) == []
-    assert warnings({"responses_create_params": {"input": "1+1?"}}) == []
+    (unscorable,) = warnings({"responses_create_params": {"input": "1+1?"}})
+    assert unscorable.startswith("2 rows cannot be scored (no expected_answer")
 
 
 def test_rows_that_do_not_fit_can_be_skipped(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from gymnast.config import compose, read_environ
 from gymnast.errors import DataError
 from gymnast.rollouts.param_problems import describe_bad_params
 from gymnast.rollouts.plan import PlanOptions, missing_params, write_plan
+from gymnast.rollouts.row_fit import RowCheck
 from gymnast.wire.validate import InvalidBody, validate_params
 
 
@@ -60,6 +62,18 @@ def test_rows_without_an_agent_are_not_to_be_skipped_but_given_one(tmp_path: Pat
     text = refused(tmp_path, json.dumps({"responses_create_params": {"input": "x"}}) + "\n")
     assert "next:  pass the environment: -e NAME" in text
     assert "--skip-bad-rows" not in text
+
+
+def test_rows_to_which_no_answer_can_be_right_are_a_warning_before_the_run(tmp_path: Path) -> None:
+    params = {"responses_create_params": {"input": "Which?\nA: a\nB: b"}, "options": [{"A": "a"}, {"B": "b"}]}
+    rows = [{**params, "expected_answer": "A"}, params, {**params, "expected_answer": "C"}, {**params, "id": 2}]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = compose(read_environ({}), environments=["mcqa"], stub_policy=True)
+    options = PlanOptions(agent="mcqa_simple_agent", row_check=RowCheck(config.instances))
+    warnings = write_plan(source, tmp_path / "out.jsonl", options, config.agents).warnings
+    assert warnings[0].startswith("2 rows cannot be scored (no expected_answer: every answer gets 0)")
+    assert warnings[1].startswith("1 row cannot be scored (expected_answer is not one of the options (A, B)")
 
 
 def refused(folder: Path, text: str) -> str:

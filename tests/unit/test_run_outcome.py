@@ -158,6 +158,11 @@ def test_one_rollout_is_owed_in_the_singular() -> None:
     assert "  1 is still owed: run the same command with --resume" in explain_missing(finished(9, {}, 1))
 
 
+def test_why_a_run_ended_is_one_line_whatever_the_endpoint_replied() -> None:
+    lines = explain_missing(finished(3, {}, 7, note="refused: a web page\n\n<html>\n"))
+    assert lines[-1] == "  why it ended: refused: a web page <html>"
+
+
 @pytest.mark.parametrize(
     ("run", "text"),
     [

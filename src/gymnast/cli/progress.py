@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gymnast.cli.options import say
 from gymnast.cli.safe_output import make_safe_console
 from gymnast.types.events import InstanceDied, RolloutFailed, RunStarted
+from gymnast.types.nouns import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,11 +169,6 @@ def _format_ms(number: float) -> str:
     """0.07 ms, 26.4 ms, 1,900 ms."""
     digits = 0 if number >= 100 else 1 if number >= 10 else 2
     return f"{number:,.{digits}f} ms"
-
-
-def count_noun(number: int, noun: str) -> str:
-    """1 task, 2,000 tasks."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def format_count(number: int) -> str:

@@ -63,7 +63,7 @@ def explain_missing(finished: RunFinished) -> list[str]:
         verb = "is" if finished.owed == 1 else "are"
         lines.append(f"  {finished.owed} {verb} still owed: run the same command with --resume{again}{more}")
     if finished.note:
-        lines.append(f"  why it ended: {finished.note}")
+        lines.append(f"  why it ended: {' '.join(finished.note.split())}")
     if finished.failed and not finished.owed:
         lines.append("  once the cause is fixed: --resume --retry-failed retries the failed ones")
     return lines
