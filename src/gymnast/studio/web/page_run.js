@@ -4,10 +4,11 @@ import { api } from "./api.js";
 import { button, copyText, link, make, refill } from "./dom.js";
 import { throttle } from "./events.js";
 import {
-  NONE,
   formatBytes,
   formatCost,
   formatCount,
+  formatFixed,
+  formatFixedInterval,
   formatInterval,
   formatPercent,
   formatReward,
@@ -308,10 +309,8 @@ function agentsPanel({ run, headline, agents }) {
 function agentRow(run, row) {
   const estimate = row.mean_reward ?? {};
   const reward = [
-    isNumber(estimate.value) ? estimate.value.toFixed(3) : NONE,
-    isNumber(estimate.low)
-      ? make("span", { class: "quiet" }, ` [${estimate.low.toFixed(3)}, ${estimate.high.toFixed(3)}]`)
-      : null,
+    formatFixed(estimate.value),
+    isNumber(estimate.low) ? make("span", { class: "quiet" }, ` ${formatFixedInterval(estimate.low, estimate.high)}`) : null,
   ];
   return make(
     "tr",
