@@ -286,6 +286,17 @@ def test_light_dark_and_narrow_can_be_read(browser: Any, tmp_path: Path) -> None
     tab.close()
 
 
+def test_on_a_phone_the_navigation_is_whole_and_plots_have_text_that_can_be_read(browser: Any, tmp_path: Path) -> None:
+    tab = Tab(browser, report_of(tmp_path, hostile_records(), failures=[failed(90, 0)]))
+    tab.page.set_viewport_size({"width": 390, "height": 800})
+    assert tab.page.evaluate(
+        "[...document.querySelectorAll('.top nav a')].every((link) => link.getBoundingClientRect().right <= innerWidth)"
+    )
+    texts = "[...document.querySelectorAll('figure svg text:not([transform])')]"
+    assert min(tab.page.evaluate(f"{texts}.map((text) => text.getBoundingClientRect().height)")) >= 10
+    tab.close()
+
+
 def test_a_run_without_a_score_says_so(browser: Any, tmp_path: Path) -> None:
     tab = Tab(browser, report_of(tmp_path, [], failures=[failed(0, 0)], missing=[(1, 0)]))
     assert "Nothing was scored" in tab.text("main")

@@ -537,6 +537,14 @@ def test_no_page_is_wider_than_the_screen(studio: Studio, width: int) -> None:
         assert len(studio.at("main").inner_text()) > 40, name
 
 
+def test_the_list_of_runs_is_not_cut_off_on_a_small_laptop(studio: Studio) -> None:
+    studio.page.set_viewport_size({"width": 1280, "height": 844})
+    studio.go("runs")
+    expect(studio.rows().first).to_be_visible()
+    fits = "(table) => table.offsetWidth <= table.parentElement.clientWidth"
+    assert studio.at("table.rows").evaluate(fits)
+
+
 def test_going_back_leads_through_the_views(studio: Studio) -> None:
     studio.go("runs", q="baseline")
     studio.at(".row-link").click()

@@ -144,6 +144,24 @@ async def test_a_server_that_goes_away_in_the_middle(bench: Bench) -> None:
     assert (detail.cause, detail.kind) == (Cause.CONNECTION_LOST, FailureKind.MODEL_UNREACHABLE)
 
 
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        (b"%%%garbage", Cause.NOT_AN_ANSWER),
+        (b'{"choices": []} {"choices": []}', Cause.NOT_AN_ANSWER),
+        (b'{"choices": [{"message": {"content": "\xff"}}]}', Cause.NOT_AN_ANSWER),
+        (bytes(range(256)), Cause.NOT_AN_ANSWER),
+        (b'{"choices": [', Cause.CONNECTION_LOST),
+        ('{"choices": [{"message": {"content": "caf\u00e9'.encode()[:-1], Cause.CONNECTION_LOST),
+    ],
+)
+async def test_a_reply_that_is_not_json_was_cut_off_only_if_it_ends_in_the_middle(
+    bench: Bench, body: bytes, cause: Cause
+) -> None:
+    detail = await failure_of(bench, b"HTTP/1.1 200 X\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    assert (detail.cause, detail.kind) == (cause, FailureKind.MODEL_BAD_REPLY)
+
+
 async def test_plain_http_at_a_tls_port(bench: Bench) -> None:
     detail = await failure_of(bench, b"\x15\x03\x01\x00\x02\x02F")
     assert (detail.cause, detail.kind) == (Cause.PLAIN_ON_TLS, FailureKind.MODEL_MISCONFIGURED)

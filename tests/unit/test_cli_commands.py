@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -10,6 +12,10 @@ import pytest
 import typer
 
 from gymnast.cli.commands import build_app
+from gymnast.cli.main import run_guarded
+from gymnast.config.overrides import parse_overrides
+from gymnast.errors import ConfigError, UserError
+from gymnast.rollouts.options import run_options
 
 
 def commands_of(name: str | None) -> dict[str, Any]:
@@ -142,3 +148,22 @@ def _required(words: list[str]) -> list[str]:
         command = command.commands[word]
     needed = [param for param in command.params if param.required]
     return [f"{param.opts[-1]}=x" if param.opts[-1].startswith("-") else "x" for param in needed]
+
+
+@pytest.mark.parametrize("output", ["-", "/dev/null", "/dev/stdout", "/dev/fd/1"])
+def test_an_output_that_a_resume_cannot_read_is_refused(output: str) -> None:
+    with pytest.raises(UserError, match="must be a regular file"):
+        run_options(None, output=output, source="x.jsonl", agent="a")
+
+
+def test_names_that_standard_output_cannot_encode_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    assert run_guarded(lambda: sys.stdout.write("out/\u65e5.jsonl\n") and 0) == 0
+    assert raw.getvalue() == b"out/\\u65e5.jsonl\n"
+
+
+@pytest.mark.parametrize("text", ["foo", "--temprature", "out.jsonl"])
+def test_an_argument_that_is_no_override_is_told_the_form_of_one(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected an override, KEY=VALUE"):
+        parse_overrides([text])

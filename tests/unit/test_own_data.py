@@ -79,8 +79,8 @@ def test_values_of_csv_files_stay_texts_and_lines_are_numbered_as_in_the_file(tm
         ("latin.csv", "a\nStraße\n".encode("latin-1"), "not UTF-8"),
         ("utf16.csv", "a,b\n1,2\n".encode("utf-16"), "UTF-16"),
         ("utf16.jsonl", '{"a": 1}\n'.encode("utf-16"), "UTF-16"),
-        ("torn.jsonl.gz", gzip.compress(JSONL, mtime=0)[:-9], "cannot read the file"),
-        ("not.jsonl.gz", b"hello", "cannot read the file"),
+        ("torn.jsonl.gz", gzip.compress(JSONL, mtime=0)[:-9], "the gzip file is cut off or damaged"),
+        ("not.jsonl.gz", b"hello", "not a gzip file"),
         ("object.json", '{"rows": [1],\n "n": 1}', "'rows' is a list"),
         ("number.json", "3", "array of objects"),
         ("broken.json", "[1,\n2", "not JSON"),
@@ -317,7 +317,8 @@ def test_an_answer_under_another_name_is_a_warning_where_it_is_optional(tmp_path
     assert "if it is 'answer', map it with --map expected_answer='{answer}'" in warning
     assert warnings(row, map=["expected_answer={answer}"]) == []
     assert warnings({**row, "metadata": {"expected_answer": "2"}, "answer": None} | {"expected_answer": "2"}) == []
-    assert warnings({"responses_create_params": {"input": "1+1?"}}) == []
+    (unscorable,) = warnings({"responses_create_params": {"input": "1+1?"}})
+    assert unscorable.startswith("2 rows cannot be scored (no expected_answer")
 
 
 def test_rows_that_do_not_fit_can_be_skipped(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from scipy import stats
 from gymnast.errors import DataError, NotFoundError, UserError
 from gymnast.kit.metrics import aggregate
 from gymnast.kit.pass_majority import pass_at_k
-from gymnast.profile.compare import compare, match_tasks, sign_flip_p
+from gymnast.profile.compare import TaskChange, compare, match_tasks, sign_flip_p
 from gymnast.profile.curriculum import CurriculumRequest, write_curriculum
 from gymnast.profile.difficulty import Thresholds, difficulty, usable_signal
 from gymnast.profile.headline import Headline
@@ -672,3 +672,12 @@ def test_rewards_by_tokens_and_length_are_keyed_by_both_indexes(tmp_path: Path) 
     low, high = reward_by(table, "output_tokens", ranges=2)
     assert (low.mean_reward, high.mean_reward, low.rollouts) == (0.0, 1.0, 4)
     assert reward_by(table, "nothing") == []
+
+
+def test_the_interval_of_a_compared_mean_stays_between_0_and_1_if_rewards_do() -> None:
+    changes = [TaskChange(task, task, 1.0 if task else 0.5, 0.75, 4, 4) for task in range(5)]
+    comparison = compare(changes, unmatched=(0, 0), matched_by="content")
+    assert comparison.mean_a.high <= 1
+    assert comparison.mean_a.low < comparison.mean_a.value
+    wider = compare([*changes, TaskChange(5, 5, 1.5, 0.0, 4, 4)], unmatched=(0, 0), matched_by="content")
+    assert wider.mean_a.high > 1

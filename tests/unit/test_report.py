@@ -33,6 +33,7 @@ from gymnast.report.run_view import RunView, view_runs
 from gymnast.report.safe_text import make_visible, to_one_line
 from gymnast.report.scales import Scale, format_percent, format_short, linear_ticks, log_ticks
 from gymnast.report.selection import order_rollouts
+from gymnast.report.task_rankings import format_column
 from gymnast.report.terminal import report_lines
 from gymnast.report.token_text import TokenTexts
 from gymnast.report.token_view import view_tokens
@@ -798,3 +799,18 @@ def test_long_texts_keep_the_alternatives_of_their_ends() -> None:
     part = view["calls"][0]["parts"][0]
     assert (part["words"], part["end_words"]) == ([*"01234"], ["45", "46", "47", "48", "49"])
     assert part["end_alternatives"][-1][0] == ("49", -6.125)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([38.4, 29.0, 4.06], ["38.4", "29.0", "4.1"]),
+        ([0.535, 0.5], ["0.535", "0.500"]),
+        ([1234.5, 3.0], ["1,234", "3"]),
+        ([3.0, 1.0], ["3", "1"]),
+        ([float("nan"), 2.0], ["–", "2"]),
+        ([], []),
+    ],
+)
+def test_the_numbers_of_a_column_have_the_same_decimals(values: list[float], texts: list[str]) -> None:
+    assert format_column(values) == texts

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gymnast.errors import NotFoundError
 from gymnast.rollouts.control import ControlServer, send_request
 
 
@@ -24,3 +25,9 @@ def test_the_end_leaves_no_socket_and_no_message(tmp_path: Path, caplog: pytest.
     asyncio.run(run())
     assert list(tmp_path.iterdir()) == []
     assert caplog.records == []
+
+
+def test_a_run_that_has_ended_is_not_running_and_no_more_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        asyncio.run(send_request(tmp_path / "x.sock", {"command": "drain"}))
+    assert caught.value.what == "the run is not running on this host"

@@ -17,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from gymnast.cli.live_run import describe_outcome
 from gymnast.cli.live_view import duration, status_line, status_panel
 from gymnast.cli.metrics import metrics_endpoint, open_metrics
+from gymnast.cli.progress import Progress, format_usage
 from gymnast.errors import NotFoundError, PortTakenError, UserError
 from gymnast.rollouts.control import ControlServer
 from gymnast.rollouts.exit_status import Allowance, exit_code, explain_missing, parse_allowance
@@ -29,9 +31,10 @@ from gymnast.runtime.ports import bind_socket
 from gymnast.store.lock import RunLock
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
 from gymnast.store.paths import RunPaths
-from gymnast.types.events import RunFinished
+from gymnast.types.events import RolloutFailed, RunFinished
 from gymnast.types.failure import KINDS
 from gymnast.types.totals import AgentStats
+from gymnast.types.usage import ModelUsage
 from gymnast.wire.asgi import AsgiScope, Receive, Send
 from gymnast.wire.http_client import HttpClient, parse_target
 from gymnast.wire.inference_metrics import parse_metrics, read_pressure
@@ -149,6 +152,39 @@ def test_what_is_owed_and_why_it_ended_is_said() -> None:
         "  6 are still owed: run the same command with --resume",
         "  why it ended: interrupted by SIGINT",
     ]
+
+
+def test_one_rollout_is_owed_in_the_singular() -> None:
+    assert "  1 is still owed: run the same command with --resume" in explain_missing(finished(9, {}, 1))
+
+
+def test_why_a_run_ended_is_one_line_whatever_the_endpoint_replied() -> None:
+    lines = explain_missing(finished(3, {}, 7, note="refused: a web page\n\n<html>\n"))
+    assert lines[-1] == "  why it ended: refused: a web page <html>"
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (finished(10), "10 of 10, complete"),
+        (finished(0, {"model_auth": 10}), "0 of 10 scored, 10 failed"),
+        (finished(7, {"model_auth": 1, "unknown": 2}), "7 of 10 scored, 3 failed"),
+        (finished(3, {}, 7, state="interrupted"), "3 of 10, interrupted"),
+    ],
+)
+def test_a_run_without_a_score_is_not_called_complete(run: RunFinished, text: str) -> None:
+    assert describe_outcome(run) == text
+
+
+def test_usage_is_readable_for_one_call_and_for_slow_ones() -> None:
+    assert format_usage(ModelUsage(calls=1, latency_ms=0.0345)).startswith("1 call, ")
+    assert "0.03 ms per call" in format_usage(ModelUsage(calls=1, latency_ms=0.0345))
+    assert "16,030 ms per call" in format_usage(ModelUsage(calls=2, latency_ms=32_060.0))
+
+
+def test_a_failure_is_one_line_whatever_the_endpoint_replied(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress()(RolloutFailed(1, 2, "a", "model_error", "x", "model", "Traceback:\n  File\n\nend\n", 1.0, final=True))
+    assert capsys.readouterr().err == "failed 1:2 model_error at model: Traceback: File end\n"
 
 
 def test_out_of_memory_is_told_with_the_concurrency_it_happened_at() -> None:

@@ -33,7 +33,7 @@ from gymnast.rollouts.plan import PlanOptions
 from gymnast.rollouts.prepare import prepare_run
 from gymnast.rollouts.prompt import count_chars, exceeds_context
 from gymnast.rollouts.retry import RetryPolicy
-from gymnast.rollouts.row_fit import RowCheck
+from gymnast.rollouts.row_fit import CANNOT_BE_SCORED, RowCheck
 from gymnast.rollouts.run import collect_run
 from gymnast.rollouts.servers import reachable_instances
 from gymnast.runtime.probe import endpoint_urls
@@ -126,7 +126,8 @@ def _check_rows(options: RunOptions, config: Config, folder: Path, result: RunCh
         result.add("rows", "fail", "there are no rows", "check the input file")
         return None
     for warning in prepared.warnings:
-        result.add("rows", "warn", warning)
+        if CANNOT_BE_SCORED not in warning:  # told below, by rollouts
+            result.add("rows", "warn", warning)
     for reason, count in unscorable.most_common(_MAX_REASONS):
         status: RunCheckStatus = "fail" if count == lines else "warn"
         result.add(

@@ -21,6 +21,7 @@ from gymnast.rollouts.exit_status import exit_code, explain_missing
 from gymnast.rollouts.observer import RunObserver
 from gymnast.rollouts.run import collect_run
 from gymnast.runtime.listener import loop_factory
+from gymnast.store.manifest import RunState
 from gymnast.store.paths import RunPaths
 from gymnast.types.events import RunFinished
 
@@ -116,6 +117,14 @@ class LiveRun:
         return stack
 
 
+def describe_outcome(finished: RunFinished) -> str:
+    """`40 of 40, complete`, or what is not scored: `30 of 40 scored, 10 failed`."""
+    failed = sum(finished.failed.values())
+    if finished.state == RunState.COMPLETE and failed:
+        return f"{finished.scored} of {finished.requested} scored, {failed} failed"
+    return f"{finished.scored} of {finished.requested}, {finished.state}"
+
+
 def _print_result(finished: RunFinished, adapt_hint: Callable[[str], str]) -> None:
     """Print the summary of the run, where its files are, and what to do about failures."""
     print_summary(finished.agents)
@@ -123,7 +132,7 @@ def _print_result(finished: RunFinished, adapt_hint: Callable[[str], str]) -> No
     if invocation is not None:
         print(f"now       {invocation}")
     paths = RunPaths(Path(finished.output))
-    print(f"rollouts  {paths.output}  ({finished.scored} of {finished.requested}, {finished.state})")
+    print(f"rollouts  {paths.output}  ({describe_outcome(finished)})")
     print(f"inputs    {paths.materialized_inputs}")
     if finished.attempts > finished.scored:
         print(f"failures  {paths.failures}")
@@ -134,6 +143,6 @@ def _print_result(finished: RunFinished, adapt_hint: Callable[[str], str]) -> No
         print(adapt_hint(line), file=sys.stderr)
     if finished.longest_lag_s > 0.5:
         say(
-            f"note: an environment blocked the event loop for up to {finished.longest_lag_s:.1f} s; move it out with "
-            "--workers or runs_in: child"
+            f"note: the event loop stood still for up to {finished.longest_lag_s:.1f} s: an environment computed in it "
+            "(move it out with --workers or runs_in: child), or the machine was busy"
         )

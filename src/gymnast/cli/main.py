@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,8 @@ def run_guarded(run: Callable[[], object], *, user_error_code: int | None = None
         from gymnast.cli.safe_output import protect_terminal
 
         protect_terminal()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for names that the terminal's encoding lacks
     try:
         result = run()
     except KeyboardInterrupt:

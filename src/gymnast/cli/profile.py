@@ -137,10 +137,17 @@ def _agent_lines(agent: AgentHeadline) -> Iterator[str]:
     for name, ranges in agent.reward_by.items():
         if len(ranges) > 1:
             listed = ", ".join(
-                f"{group.low:.0f}–{group.high:.0f}: {group.mean_reward:.3f} (n {group.rollouts})" for group in ranges
+                f"{_whole_range(group.low, group.high)}: {group.mean_reward:.3f} (n {group.rollouts})"
+                for group in ranges
             )
             yield f"  mean reward by {name}: {listed}"
     yield f"  tasks with different rewards among their rollouts: {agent.mixed_tasks} of {agent.tasks}"
+
+
+def _whole_range(low: float, high: float) -> str:
+    """23–26, or 5 if that is all."""
+    first, last = f"{low:.0f}", f"{high:.0f}"
+    return first if first == last else f"{first}–{last}"
 
 
 def _curve_lines(name: str, curve: list[tuple[int, Estimate]], resampled: list[tuple[int, Estimate]]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gymnast.cli.options import say
 from gymnast.cli.safe_output import make_safe_console
 from gymnast.types.events import InstanceDied, RolloutFailed, RunStarted
+from gymnast.types.nouns import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,11 @@ class Progress:
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             settled = f", {event.settled} already settled" if event.settled else ""
-            self._print(f"collecting {event.requested} rollouts of {event.tasks} tasks into {event.output}{settled}")
+            if event.requested:
+                work = f"{count_noun(event.requested, 'rollout')} of {count_noun(event.tasks, 'task')}"
+                self._print(f"collecting {work} into {event.output}{settled}")
+            else:  # a worker, which has no chunk yet
+                self._print(f"working on {event.output}")
             self._print(f"live view: gymnast view {shlex.quote(event.output)}")
         elif isinstance(event, InstanceDied):
             self._print(event.note)
@@ -47,7 +52,8 @@ class Progress:
         self._shown_failures += 1
         if self._shown_failures <= _MAX_SHOWN_FAILURES:
             again = "" if event.final else " (will be retried)"
-            self._print(f"failed {event.task}:{event.rollout} {event.kind} at {event.stage}{again}: {event.message}")
+            message = " ".join(event.message.split())
+            self._print(f"failed {event.task}:{event.rollout} {event.kind} at {event.stage}{again}: {message}")
             if self._shown_failures == _MAX_SHOWN_FAILURES:
                 self._print("further failures are only counted; all are in the failures file")
 
@@ -147,16 +153,22 @@ def _number(value: float | None, digits: int) -> str:
 
 def format_usage(usage: ModelUsage) -> str:
     """`1,200 calls, 3.4M tokens in (1.1M cached), 512k out (300k reasoning), 1,900 ms per call, cost 12.34`."""
-    calls = f"{usage.calls:,} calls" + (f" ({usage.failed_calls:,} failed)" if usage.failed_calls else "")
+    calls = count_noun(usage.calls, "call") + (f" ({usage.failed_calls:,} failed)" if usage.failed_calls else "")
     tokens_in = f"{format_count(usage.input_tokens)} tokens in" + _share(usage.cached_tokens, "cached")
     tokens_out = f"{format_count(usage.output_tokens)} out" + _share(usage.reasoning_tokens, "reasoning")
-    parts = [calls, tokens_in, tokens_out, f"{usage.latency_ms / max(usage.calls, 1):,.4g} ms per call"]
+    parts = [calls, tokens_in, tokens_out, f"{_format_ms(usage.latency_ms / max(usage.calls, 1))} per call"]
     if usage.ttft_ms is not None:
         parts.append(f"first token after {usage.ttft_ms:.0f} ms")
     if usage.unmetered_calls:
-        parts.append(f"{usage.unmetered_calls:,} calls reported no usage")
+        parts.append(f"{count_noun(usage.unmetered_calls, 'call')} reported no usage")
     parts.append("cost unknown (no prices)" if usage.cost is None else f"cost {usage.cost:.6g}")
     return ", ".join(parts)
+
+
+def _format_ms(number: float) -> str:
+    """0.07 ms, 26.4 ms, 1,900 ms."""
+    digits = 0 if number >= 100 else 1 if number >= 10 else 2
+    return f"{number:,.{digits}f} ms"
 
 
 def format_count(number: int) -> str:

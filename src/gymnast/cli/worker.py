@@ -82,7 +82,7 @@ def command(
         result = live.run(lambda observer: run_worker(context, config, environ, observer))
     if result.end is not WorkerExit.NOTHING_LEFT and result.finished.note:
         shared.say(f"{result.end}: {result.finished.note}")
-    shared.say(f"worker {context.holder.worker}: {result.finished.scored} scored, {result.end}")
+    shared.say(f"worker {context.holder.worker}: {result.finished.scored} scored, {result.end.replace('_', ' ')}")
     return result.end.exit_code
 
 

@@ -54,6 +54,9 @@ def parse_overrides(texts: Sequence[str]) -> list[Override]:
     parsed: list[Override] = []
     problems: list[Problem] = []
     for text in texts:
+        if "=" not in text and not text.startswith("~"):
+            problems.append(Problem("expected an override, KEY=VALUE", where=text, next=_syntax_hint(text)))
+            continue
         try:
             override = _parse(parser, text)
             if override.is_sweep_override():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import orjson
 
+from gymnast.rollouts.param_problems import describe_bad_params
 from gymnast.rollouts.plan import missing_params
 from gymnast.store.row_files import describe_bad_json
 from gymnast.types.task import PARAMS
@@ -67,7 +68,7 @@ def read_row(line: bytes, template: PromptTemplate | None = None, row_map: RowMa
     try:
         return Row(data, cast("JsonObject", validate_params(data[PARAMS], loc=(PARAMS,))))
     except InvalidBody as error:
-        raise BadRow("schema", str(error)) from error
+        raise BadRow("schema", describe_bad_params(error, data[PARAMS])) from error
 
 
 def parse_line(line: bytes) -> JsonObject:

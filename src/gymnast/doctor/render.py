@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.doctor.rules.live import UNDECIDED
+from gymnast.types.nouns import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,7 @@ def _steps(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _finding(number: int, finding: Finding) -> Iterator[str]:
-    cost = f" ({finding.lost} rollouts lost)" if finding.lost else ""
+    cost = f" ({count_noun(finding.lost, 'rollout')} lost)" if finding.lost else ""
     if finding.affected and not finding.lost:
         cost = f" ({finding.affected} rollouts affected)"
     yield f"{number}. [{finding.layer.value}] {finding.symptom}"

@@ -273,7 +273,7 @@ class Upstream:
             body = raw.decode("utf-8", errors="replace")
             diagnosis = diagnose(200, body)
             if diagnosis.cause not in {Cause.EMPTY_BODY, Cause.HTML_BODY}:
-                diagnosis = _CUT_OFF
+                diagnosis = _CUT_OFF if _is_cut_off(raw, error) else _NOT_AN_ANSWER
             text = f"not JSON ({error}): {body}"
             raise CallError(self._failure(diagnosis, replica, path, text, status=200)) from error
         if not isinstance(parsed, dict):
@@ -334,6 +334,13 @@ class Upstream:
 
 def _no_reply(text: str, *, timed_out: bool) -> Diagnosis:
     return _NO_ANSWER_IN_TIME if timed_out else diagnose_transport(text)
+
+
+def _is_cut_off(reply: bytes, error: orjson.JSONDecodeError) -> bool:
+    """Whether a reply that is not JSON ends in the middle of it, perhaps of a character."""
+    if "unexpected end" in error.msg:
+        return True
+    return "UTF-8" in error.msg and reply.startswith(b"{") and not reply.rstrip().endswith(b"}")
 
 
 def _has_content(item: JsonObject) -> bool:

@@ -24,7 +24,7 @@ class Task(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     def unscorable_reason(self, params: JsonObject) -> str | None:
-        """Why no answer to this row can be right, or None. `gymnast check rows` reports it; nothing else calls it.
+        """Why no answer to this row can be right, or None. `gymnast check rows` and `collect` report it.
 
         For tasks with optional fields: a row without an expected answer is valid, but gets 0 whatever the model says.
         `params` are the row's create params.

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from gymnast.errors import DataError
-from gymnast.profile.intervals import Estimate, bootstrap, mean_of_tasks, t_tail
+from gymnast.profile.intervals import Estimate, bootstrap, mean_of_tasks, share_of_tasks, t_tail
 from gymnast.types.task import AGENT_REF, PARAMS, SKILLS_REF
 
 if TYPE_CHECKING:
@@ -79,14 +79,16 @@ def compare(changes: Sequence[TaskChange], *, unmatched: tuple[int, int], matche
         raise DataError("the two runs have no task in common", next="compare runs of the same dataset")
     differences = [change.difference for change in changes]
     difference = mean_of_tasks(differences)
+    means_a, means_b = [change.mean_a for change in changes], [change.mean_b for change in changes]
+    interval = share_of_tasks if all(0 <= mean <= 1 for mean in means_a + means_b) else mean_of_tasks
     p_value = sign_flip_p(differences, seed=seed)
     largest = sorted(changes, key=lambda change: (-abs(change.difference), change.task_a))[:20]
     return Comparison(
         tasks=len(changes),
         only_a=unmatched[0],
         only_b=unmatched[1],
-        mean_a=mean_of_tasks([change.mean_a for change in changes]),
-        mean_b=mean_of_tasks([change.mean_b for change in changes]),
+        mean_a=interval(means_a),
+        mean_b=interval(means_b),
         difference=difference,
         difference_bootstrap=bootstrap(differences, seed=seed),
         p_value=p_value,

@@ -51,7 +51,8 @@ def check_completeness(plan: PlanIndex, table: RolloutTable, *, allow_partial: b
     if len(missing) and not allow_partial:
         raise DataError(
             f"{len(missing)} of {len(requested)} rollouts have no result: {_list_keys(missing)}",
-            next="finish the run with --resume, or profile the existing results with --allow-partial",
+            next="finish the run with --resume, or profile the existing results with --allow-partial "
+            "(ng_reward_profile: ++allow_partial_rollouts=True)",
         )
     return _completeness(requested, scored, missing)
 

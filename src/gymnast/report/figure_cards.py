@@ -10,9 +10,10 @@ from gymnast.report.charts import draw_pass_at_k, draw_pass_rates, draw_reward_h
 from gymnast.report.failure_chart import draw_failure_bars, failed_kinds
 from gymnast.report.markup import Markup, join_markup, tag
 from gymnast.report.safe_text import to_one_line
-from gymnast.report.scales import format_count, pluralise
+from gymnast.report.scales import format_count
 from gymnast.report.token_chart import draw_reward_vs_tokens, format_token_range
 from gymnast.types.failure import kind_named
+from gymnast.types.nouns import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -142,8 +143,8 @@ def _stroke(number: int) -> Markup:
 
 def _sample_sizes(runs: Sequence[RunView], unit: str, totals: Sequence[int]) -> str:
     if len(runs) == 1:
-        return pluralise(totals[0], unit)
-    return ", ".join(f"{run.name}: {pluralise(total, unit)}" for run, total in zip(runs, totals, strict=True))
+        return count_noun(totals[0], unit)
+    return ", ".join(f"{run.name}: {count_noun(total, unit)}" for run, total in zip(runs, totals, strict=True))
 
 
 def _count_table(title: str, bins: Bins, runs: Sequence[RunView], unit: str, values: Sequence[Floats]) -> Markup:

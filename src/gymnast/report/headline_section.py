@@ -12,7 +12,8 @@ from gymnast.report.markup import Markup, join_markup, tag
 from gymnast.report.notices import notices
 from gymnast.report.run_description import describe_setup
 from gymnast.report.safe_text import to_one_line
-from gymnast.report.scales import Scale, format_count, format_percent, format_short, pluralise, reward_range
+from gymnast.report.scales import Scale, format_count, format_percent, format_short, reward_range
+from gymnast.types.nouns import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ def _mean(run: RunView, scale: Scale) -> Markup:
         tag("p", f"{mean.value:.4f}", class_="big"),
         tag("p", range_text, class_="range"),
         _interval_plot(mean, scale, f"run-{run.number % 6}"),
-        tag("p", f"over {pluralise(mean.n, 'task')}, {_METHODS[mean.method]}", class_="small"),
+        tag("p", f"over {count_noun(mean.n, 'task')}, {_METHODS[mean.method]}", class_="small"),
         class_="mean",
     )
 
@@ -167,7 +168,7 @@ def _agents(run: RunView) -> Markup | None:
     ]
     more = len(run.headline.agents) - _MAX_AGENTS
     if more > 0:
-        rows.append(tag("tr", tag("th", f"and {pluralise(more, 'agent')} more", scope="row", colspan="4")))
+        rows.append(tag("tr", tag("th", f"and {count_noun(more, 'agent')} more", scope="row", colspan="4")))
     names = ("agent", "tasks", "rollouts", "mean reward")
     head = tag("tr", *(tag("th", name, scope="col") for name in names))
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="numbers")

@@ -7,7 +7,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from gymnast.report.safe_text import to_one_line
-from gymnast.report.scales import format_count, format_short, pluralise
+from gymnast.report.scales import format_count, format_short
+from gymnast.types.nouns import count_noun
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -120,4 +121,4 @@ def _usage(spent: ModelUsage) -> str:
     cost = f", cost {spent.cost:.4g}" if spent.cost else ""
     tokens = f"{format_short(spent.input_tokens)} tokens in, {format_short(spent.output_tokens)} out"
     latency = format_duration(spent.latency_ms / 1000 / spent.calls)
-    return f"{pluralise(spent.calls, 'call')}, {tokens}, {latency} per call{cost}"
+    return f"{count_noun(spent.calls, 'call')}, {tokens}, {latency} per call{cost}"

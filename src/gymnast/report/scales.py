@@ -80,11 +80,6 @@ def format_count(value: int) -> str:
     return f"{value:,}"
 
 
-def pluralise(number: int, noun: str) -> str:
-    """1 task, 2 tasks."""
-    return f"{format_count(number)} {noun}" + ("" if number == 1 else "s")
-
-
 def format_percent(share: float) -> str:
     """A share as a percentage. Only all is 100%, and only nothing is 0%."""
     if 0 < share < 0.001:

@@ -80,7 +80,8 @@ def _card(run: RunView, ranking: Ranking, prompts: Sequence[str]) -> Markup:
     if not ranking.rows:
         return tag("figure", caption, tag("p", "None.", class_="none"), class_="card")
     heads = [tag("th", name, scope="col") for name in ("task", "", "reward", ranking.unit)]
-    rows = [_row(run, row, prompts[row], format_value(float(ranking.values[row]))) for row in ranking.rows]
+    texts = format_column([float(ranking.values[row]) for row in ranking.rows])
+    rows = [_row(run, row, prompts[row], text) for row, text in zip(ranking.rows, texts, strict=True)]
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="ranking")
     more = tag(
         "a", "All tasks in this order", href=f"#sort={ranking.key}" + (f"&run={run.number}" if run.number else "")
@@ -113,6 +114,10 @@ def reward_text(run: RunView, row: int) -> str:
     return f"{round(mean * scored)} of {scored}" if run.is_binary else f"{mean:.3f}"
 
 
-def format_value(value: float) -> str:
-    """A number of a table; large ones without decimals."""
-    return format_count(round(value)) if abs(value) >= 100 else f"{value:.3g}"
+def format_column(values: Sequence[float]) -> list[str]:
+    """The numbers of a column with the same decimals: three digits of the largest one."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if largest >= 100 or all(value.is_integer() for value in values if math.isfinite(value)):
+        return [format_count(round(value)) if math.isfinite(value) else "–" for value in values]
+    digits = 2 - math.floor(math.log10(largest))
+    return [f"{value:.{digits}f}" for value in values]

@@ -18,7 +18,7 @@ from gymnast.report.records import read_tasks
 from gymnast.report.run_description import describe_setup
 from gymnast.report.safe_text import to_one_line
 from gymnast.report.scales import format_count, format_percent, format_short, reward_range
-from gymnast.report.task_rankings import format_value, rank_tasks, reward_text
+from gymnast.report.task_rankings import format_column, rank_tasks, reward_text
 from gymnast.types.failure import kind_named
 
 if TYPE_CHECKING:
@@ -137,8 +137,10 @@ def _failures(run: RunView, width: int) -> Iterator[str]:
 def _ranking(run: RunView, ranking: Ranking, texts: Sequence[str], width: int) -> Iterator[str]:
     note = ranking.note[0].lower() + ranking.note[1:].rstrip(".")
     yield from _heading(f"{ranking.title.lower()} ({note})", width)
-    for row in ranking.rows[:_MAX_RANKED]:
-        numbers = f"{reward_text(run, row):>10} {format_value(float(ranking.values[row])):>9}"
+    shown = ranking.rows[:_MAX_RANKED]
+    values = format_column([float(ranking.values[row]) for row in shown])
+    for row, value in zip(shown, values, strict=True):
+        numbers = f"{reward_text(run, row):>10} {value:>9}"
         yield f"  {int(run.tasks.ids[row]):>7} {_fit(texts[row], width - 32)} {numbers}"
     if not ranking.rows:
         yield "  none"

@@ -6,7 +6,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from gymnast.report.markup import Markup, join_markup, tag
-from gymnast.report.scales import format_count, pluralise
+from gymnast.report.scales import format_count
+from gymnast.types.nouns import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ def render_transcript_note(runs: Sequence[RunView], transcripts: Sequence[Transc
     """How many transcripts the file includes, and the command that includes all."""
     included, total = sum(map(len, transcripts)), sum(run.total for run in runs)
     if included == total:
-        return tag("p", f"All transcripts are in this file: {pluralise(total, 'rollout')}.", class_="small")
+        return tag("p", f"All transcripts are in this file: {count_noun(total, 'rollout')}.", class_="small")
     files = " ".join(shlex.quote(str(run.paths.output)) for run in runs)
     note = (
         f"{format_count(included)} of {format_count(total)} transcripts are in this file"
@@ -52,8 +53,8 @@ def _describe_left_out(runs: Sequence[RunView], transcripts: Sequence[Transcript
     )
     left_out = sum(run.total - len(own) for run, own in pairs)
     tasks = sum(len(run.tasks) - len(own.places) for run, own in pairs)
-    parts = [pluralise(left_out - failed, "rollout") + " with a result", pluralise(failed, "failed rollout")]
-    without = f"; {pluralise(tasks, 'task')} of {format_count(sum(len(run.tasks) for run in runs))} have none here"
+    parts = [count_noun(left_out - failed, "rollout") + " with a result", count_noun(failed, "failed rollout")]
+    without = f"; {count_noun(tasks, 'task')} of {format_count(sum(len(run.tasks) for run in runs))} have none here"
     return " and ".join(parts if failed else parts[:1]) + (without if tasks else "")
 
 

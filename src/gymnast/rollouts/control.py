@@ -84,8 +84,9 @@ async def send_request(path: Path, request: dict[str, Any]) -> Any:
     try:
         reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{path.name}", limit=1 << 24)
     except OSError as error:
+        gone = isinstance(error, (FileNotFoundError, ConnectionRefusedError))
         raise NotFoundError(
-            f"the run is not running on this host: {error.strerror or error}",
+            "the run is not running on this host" + ("" if gone else f": {error.strerror or error}"),
             where=str(path),
             next="gymnast status RUN shows its state",
         ) from error

@@ -60,9 +60,10 @@ def explain_missing(finished: RunFinished) -> list[str]:
     if finished.owed:
         more = " and a larger budget" if finished.is_out_of_budget else ""
         again = " --retry-failed" if finished.failed and not finished.scored else ""
-        lines.append(f"  {finished.owed} are still owed: run the same command with --resume{again}{more}")
+        verb = "is" if finished.owed == 1 else "are"
+        lines.append(f"  {finished.owed} {verb} still owed: run the same command with --resume{again}{more}")
     if finished.note:
-        lines.append(f"  why it ended: {finished.note}")
+        lines.append(f"  why it ended: {' '.join(finished.note.split())}")
     if finished.failed and not finished.owed:
         lines.append("  once the cause is fixed: --resume --retry-failed retries the failed ones")
     return lines

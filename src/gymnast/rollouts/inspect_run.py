@@ -1,4 +1,7 @@
-"""Inspects a run from another process: live over its socket, or from its manifest if it is not running."""
+"""Inspects a run from another process: live over its socket, or from its files if it is not running.
+
+The manifest of a run whose process was killed lags behind its records, so these are counted.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import msgspec
 
 from gymnast.errors import NotFoundError
 from gymnast.rollouts.control import send_request
+from gymnast.rollouts.retry import DEFAULT_ATTEMPTS
+from gymnast.rollouts.run_store import FileRunStore
 from gymnast.rollouts.snapshot import Snapshot
 from gymnast.rollouts.tally import stats_of
 from gymnast.store.find_run import find_run
@@ -44,6 +49,7 @@ async def inspect_run(path: Path) -> RunInspection:
     state = manifest.state
     if state is RunState.RUNNING and not is_being_written(paths):
         state = RunState.INTERRUPTED  # its process died
+        manifest = FileRunStore(paths, manifest, max_attempts=DEFAULT_ATTEMPTS).recount()
     return RunInspection(str(paths.output), state.value, manifest, agents=stats_of(manifest.agents))
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gymnast.errors import NotFoundError, UserError, suggest
 from gymnast.rollouts.budget import Budget
@@ -44,6 +44,8 @@ Existing = Literal["refuse", "overwrite", "set_aside", "resume", "resume_if_plan
 
 `resume_if_planned` is NeMo Gym's: without materialized inputs, the earlier run is set aside and a new one starts.
 """
+_DEVICES: Final = (Path("/dev"), Path("/dev/fd"))
+"""Standard output and others, also where they lead to a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,13 +201,19 @@ def run_options(
 
 
 def _require_file(output: str | Path | None) -> Path:
-    """The output, which must be named and not be a folder."""
+    """The output, which must be named and be a regular file, or a new one."""
     if output is None:
         raise UserError("a run needs an output file", next="pass --output FILE")
     path = Path(output)
     if path.is_dir():
         raise UserError(
             "the output is a folder", where=str(path), next=f"name a file in it: --output {path / 'run.jsonl'}"
+        )
+    if str(path) == "-" or path.parent in _DEVICES or (path.exists() and not path.is_file()):
+        raise UserError(
+            "the output must be a regular file: a resume reads it, and other files go next to it",
+            where=str(path),
+            next="pass --output FILE; --json prints the events of the run to standard output",
         )
     return path
 

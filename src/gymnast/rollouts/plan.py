@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gymnast.errors import DataError, UserError, suggest
-from gymnast.rollouts.row_map import name_fields
+from gymnast.rollouts.param_problems import describe_bad_params
+from gymnast.rollouts.row_map import ANSWER_FIELDS, name_fields
 from gymnast.store.atomic import make_folders, sync_folder
 from gymnast.store.row_files import describe_bad_json, read_lines
 from gymnast.types.encoding import find_big_integer
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _MAX_SHOWN: Final = 20
 _MAX_LINES: Final = 5
 _PROMPTS: Final = ("prompt", "question", "problem", "messages", "input", "instruction", "query", "text")
+_NO_AGENT: Final = f"the row names no agent ('{AGENT_REF}'), and neither --environment nor --agent was set"
 DEFAULT_REPEATS: Final = "_default"
 DEFAULT_AGENT: Final = "_default"
 
@@ -92,6 +94,8 @@ class BadRow:
     task: int
     rollouts: range
     what: str
+    starts_document: bool = False
+    """The line is an opening bracket, as in a JSON document of several lines."""
 
     def store_keys(self) -> list[RolloutKey]:
         """Keys in the run store. Negative, so they never collide with those of good rows."""
@@ -197,7 +201,9 @@ class Planner:
         count = repeats if isinstance(repeats, int) else repeats.get(DEFAULT_REPEATS, 1)
         first = self._next_bad_rollout[task]
         self._next_bad_rollout[task] += count
-        self.summary.bad_rows.append(BadRow(number, task, range(first, first + count), what))
+        self.summary.bad_rows.append(
+            BadRow(number, task, range(first, first + count), what, line.strip() in {b"{", b"["})
+        )
 
     def _raise_if_bad(self) -> None:
         bad = self.summary.bad_rows
@@ -210,7 +216,7 @@ class Planner:
         raise DataError(
             f"the input has {count}; nothing was collected\n{shown}{more}",
             where=str(self._source),
-            next="fix them, or continue without them: --skip-bad-rows",
+            next=_next_step(bad),
         )
 
     def _plan_line(self, line: bytes) -> list[bytes]:
@@ -274,7 +280,7 @@ class Planner:
             name = self._options.agent_renames[name]
             row[AGENT_REF] = {**row[AGENT_REF], "name": name}
         if name is None:
-            raise _BadRow(f"the row names no agent ('{AGENT_REF}'), and neither --environment nor --agent was set")
+            raise _BadRow(_NO_AGENT)
         if self._known is not None and name not in self._known:
             hint = suggest(name, self._known)
             raise _BadRow(f"the agent '{name}' is not configured" + (f"; {hint}" if hint else ""))
@@ -316,7 +322,7 @@ class Planner:
         try:
             validate_params(merged, loc=(PARAMS,))
         except InvalidBody as error:
-            raise _BadRow(str(error)) from error
+            raise _BadRow(describe_bad_params(error, merged)) from error
         return merged
 
     def _repeats(self, agent: str, source: Any) -> int:
@@ -355,6 +361,14 @@ class Planner:
             )
 
 
+def _next_step(bad: list[BadRow]) -> str:
+    if all(row.what == _NO_AGENT for row in bad):
+        return "pass the environment: -e NAME (gymnast env list), or an agent: -a NAME"
+    if bad[0].line == 1 and bad[0].starts_document:
+        return "the file is one JSON document: put its objects into an array and call it .json, or write one a line"
+    return "fix them, or continue without them: --skip-bad-rows"
+
+
 def group_bad_rows(rows: list[BadRow]) -> list[str]:
     """What is wrong with rows, each kind once with its lines."""
     lines: dict[str, list[int]] = {}
@@ -372,12 +386,11 @@ def _name_lines(numbers: list[int]) -> str:
 
 def missing_params(row: JsonObject) -> str:
     """Says how a row without an input gets one."""
-    texts = [name for name, value in row.items() if isinstance(value, (str, list))]
-    likely = next((name for name in _PROMPTS if name in texts), texts[0] if texts else "FIELD")
-    return (
-        f"the row has no '{PARAMS}': map its input with --map input={likely}, or write a prompt: "
-        f"--prompt '{{{likely}}}' (fields: {name_fields(row)})"
-    )
+    texts = [name for name, value in row.items() if isinstance(value, str) and name not in ANSWER_FIELDS]
+    named = (name for name in _PROMPTS if isinstance(row.get(name), (str, list)))
+    likely = next(named, texts[0] if texts else "FIELD")
+    prompt = "" if isinstance(row.get(likely), list) else f", or write a prompt: --prompt '{{{likely}}}'"
+    return f"the row has no '{PARAMS}': map its input with --map input={likely}{prompt} (fields: {name_fields(row)})"
 
 
 def line_digest(line: bytes) -> bytes:

@@ -144,7 +144,8 @@ def existing_run_error(paths: RunPaths) -> UserError:
     return UserError(
         f"an earlier run exists: {', '.join(path.name for path in paths.existing_files())}",
         where=str(paths.output.parent),
-        next="finish it with --resume, replace it with --overwrite, or choose another --output",
+        next="finish it with --resume, replace it with --overwrite, or choose another --output "
+        "(in Python: resume=True, overwrite=True, or another output)",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
@@ -10,9 +11,10 @@ from pydantic import ValidationError
 from gymnast.errors import UserError
 from gymnast.kit.agent import Agent
 from gymnast.kit.task_server import TaskServer
-from gymnast.rollouts.row_map import name_fields
+from gymnast.rollouts.row_map import ANSWER_FIELDS, name_fields
 from gymnast.runtime.cell import resolve_placement
 from gymnast.runtime.loader import is_server_class, load_entry
+from gymnast.types.nouns import count_noun
 from gymnast.types.task import AGENT_REF, PARAMS, TASK_SOURCE
 
 if TYPE_CHECKING:
@@ -22,12 +24,9 @@ if TYPE_CHECKING:
     from gymnast.kit.attempt import Task
     from gymnast.types.json import JsonObject
 
-_ANSWERS: Final = (
-    *("expected_answer", "ground_truth", "answer", "target", "label", "solution", "output", "gold"),
-    *("reference", "final_answer", "correct_answer"),
-)
+CANNOT_BE_SCORED: Final = "cannot be scored"
 _QUESTIONS: Final = ("question", "problem", "prompt", "query", "instruction", "input", "text", "task")
-_SYNONYMS: Final = (_ANSWERS, _QUESTIONS)
+_SYNONYMS: Final = (ANSWER_FIELDS, _QUESTIONS)
 
 
 def find_task_model(instance: Instance) -> type[Task] | None:
@@ -49,14 +48,19 @@ class RowCheck:
         self._models: dict[str, list[tuple[str, type[Task]]]] = {}
         self._lacking: dict[str, dict[str, JsonObject]] = {}
         """By environment: optional fields with an expected answer that no row has had yet, and the first row."""
+        self._unscorable: Counter[str] = Counter()
+        """Why no answer to a row can be right, and the number of such rows."""
 
     def find_problem(self, agent: str, row: JsonObject) -> str | None:
         """Why a row does not fit its agent or the agent's environment, or None."""
         for environment, model in self.models_of(agent):
             try:
-                model.model_validate(row)
+                task = model.model_validate(row)
             except ValidationError as error:
                 return _describe(error, environment, row, text_fields(model))
+            reason = task.unscorable_reason(row[PARAMS])
+            if reason is not None:
+                self._unscorable[reason] += 1
             lacking = self._lacking.setdefault(environment, dict.fromkeys(_optional_answers(model), row))
             for name in lacking.keys() & row.keys():
                 del lacking[name]
@@ -69,12 +73,17 @@ class RowCheck:
         return self._models[agent]
 
     def warnings(self) -> list[str]:
-        """Answers that no row has under the name which its environment reads, but probably under another."""
-        return [
+        """Answers that no row has under the name which its environment reads, but probably under another, and rows to
+        which no answer can be right."""
+        unmapped = [
             f"no row has '{name}', which {environment} reads; if it is '{source}', map it with {text}"
             for environment, lacking in self._lacking.items()
             for name, row in lacking.items()
             for source, text in _unread_source(name, row, self._declared_fields(environment))
+        ]
+        return unmapped or [  # a missing map is the reason of both
+            f"{count_noun(count, 'row')} {CANNOT_BE_SCORED} ({reason}): see gymnast check rows"
+            for reason, count in self._unscorable.most_common(5)
         ]
 
     def _declared_fields(self, environment: str) -> set[str]:
@@ -89,7 +98,7 @@ class RowCheck:
 
 def _optional_answers(model: type[Task]) -> list[str]:
     names = [info.alias or name for name, info in model.model_fields.items() if not info.is_required()]
-    return [name for name in names if name in _ANSWERS]
+    return [name for name in names if name in ANSWER_FIELDS]
 
 
 def _unread_source(target: str, row: JsonObject, declared: Container[str]) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
     from gymnast.types.json import JsonObject
 
+ANSWER_FIELDS: Final = (
+    *("expected_answer", "ground_truth", "answer", "target", "label", "solution", "output", "gold"),
+    *("reference", "final_answer", "correct_answer"),
+)
+"""What data sets call the expected answer."""
 INPUT: Final = "input"
 """A target that stands for the model's input, `responses_create_params.input`."""
 _FIELD: Final = re.compile(r"\{\{|\}\}|\{([^\W\d](?:[^{}\n\"':,]*[^\s{}\"':,])?)\}")

@@ -32,7 +32,7 @@ from gymnast.store.atomic import atomic_write
 from gymnast.store.keys import KeySet, require_key
 from gymnast.store.lines import numbered_lines
 from gymnast.store.manifest import Counts, Manifest, RunState, write_manifest
-from gymnast.store.repair import repair_file
+from gymnast.store.repair import repair_file, scan_file
 from gymnast.types.failure import FailureKind
 from gymnast.types.task import FAILURE_CLASS, FAILURE_TERMINAL, INPUT_LINE, NOT_ATTEMPTS, RolloutKey, agent_name_of
 from gymnast.types.usage import UsageCounter, usage_of_line
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from gymnast.store.paths import RunPaths
+    from gymnast.store.repair import RepairResult
     from gymnast.types.totals import AgentTotals, RolloutFacts
     from gymnast.types.usage import ModelUsage
 
@@ -290,16 +291,23 @@ class FileRunStore(RunStore):
                     next="all records are safe; free some space, then run the same command with --resume",
                 ) from error
 
+    def recount(self) -> Manifest:
+        """The manifest with what the files contain, for a run whose process died. Changes nothing on disk."""
+        self._load(scan_file)
+        return msgspec.structs.replace(
+            self.manifest, counts=self.counts(), agents=self.totals(), spent=self.spent.usage()
+        )
+
     # --- opening -----------------------------------------------------------------------------------------------------
 
-    def _load(self) -> None:
+    def _load(self, read_file: Callable[..., RepairResult] = repair_file) -> None:
         planned = self._planned_keys() if self.paths.output.exists() else None
-        output = repair_file(self.paths.output, self._load_scored, unique_keys=True, planned=planned)
+        output = read_file(self.paths.output, self._load_scored, unique_keys=True, planned=planned)
         self._note_repair(self.paths.output.name, output.damaged, len(output.duplicates))
         if output.unplanned:
             name = self.paths.output.name
             self.notes.append(f"{name}: {output.unplanned} records of other runs were moved to {name}.damaged")
-        failures = repair_file(self.paths.failures, self._load_failure, unique_keys=False)
+        failures = read_file(self.paths.failures, self._load_failure, unique_keys=False)
         self._note_repair(self.paths.failures.name, failures.damaged, 0)
         self.settled.tally.set_durations(self.manifest.agents)
         if output.lines + failures.lines > self.attempts_made:  # a crash left the manifest behind the files

@@ -47,10 +47,7 @@ def repair_file(
     """
     if not path.exists():
         return RepairResult()
-    scan = _Scan(on_record, unique_keys=unique_keys, planned=planned)
-    with path.open("rb", buffering=1 << 20) as stream:
-        for raw in stream:
-            scan.add(raw)
+    scan = _scan(path, on_record, unique_keys=unique_keys, planned=planned)
     if len(scan.unplanned_lines) > scan.lines:
         raise _other_run_error(path, len(scan.unplanned_lines), scan.lines + len(scan.unplanned_lines))
     if scan.bad or scan.duplicate_lines or scan.unplanned_lines:
@@ -60,7 +57,24 @@ def repair_file(
     elif scan.good_end < scan.position:
         _truncate(path, scan.good_end)
     _end_with_newline(path)
-    return RepairResult(scan.lines, len(scan.bad), scan.duplicates, len(scan.unplanned_lines))
+    return scan.result()
+
+
+def scan_file(
+    path: Path, on_record: OnRecord, *, unique_keys: bool, planned: Container[int] | None = None
+) -> RepairResult:
+    """Read a file as `repair_file` does, and leave it as it is."""
+    if not path.exists():
+        return RepairResult()
+    return _scan(path, on_record, unique_keys=unique_keys, planned=planned).result()
+
+
+def _scan(path: Path, on_record: OnRecord, *, unique_keys: bool, planned: Container[int] | None) -> _Scan:
+    scan = _Scan(on_record, unique_keys=unique_keys, planned=planned)
+    with path.open("rb", buffering=1 << 20) as stream:
+        for raw in stream:
+            scan.add(raw)
+    return scan
 
 
 class _Scan:
@@ -103,6 +117,9 @@ class _Scan:
             self.good_end = self.position
             if self._seen is not None:
                 self._seen.add(key.packed)
+
+    def result(self) -> RepairResult:
+        return RepairResult(self.lines, len(self.bad), self.duplicates, len(self.unplanned_lines))
 
 
 def _truncate(path: Path, size: int) -> None:

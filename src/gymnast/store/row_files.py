@@ -188,10 +188,16 @@ def _open(path: Path) -> Iterator[io.BufferedReader]:
             yield cast("io.BufferedReader", stream)
     except FileNotFoundError as error:
         raise DataError("the file does not exist", where=str(path)) from error
-    except (OSError, EOFError, zlib.error) as error:  # a broken .gz raises each of them
+    except gzip.BadGzipFile as error:
         raise DataError(
-            f"cannot read the file: {getattr(error, 'strerror', None) or error}", where=str(path)
+            "the file is called .gz, but is not a gzip file", where=str(path), next=f"call it {path.stem}"
         ) from error
+    except (EOFError, zlib.error) as error:
+        raise DataError(
+            f"the gzip file is cut off or damaged ({error})", where=str(path), next="copy or download it again"
+        ) from error
+    except OSError as error:
+        raise DataError(f"cannot read the file: {error.strerror or error}", where=str(path)) from error
 
 
 def _not_utf8(path: Path, encoding: str) -> DataError:

@@ -157,7 +157,7 @@ KINDS: Final = _table(
     (_K.MODEL_RATE_LIMITED, _L.MODEL_SERVING, _R.TIME, "lower concurrency (num_samples_in_parallel)"),
     (_K.MODEL_OVERLOADED, _L.MODEL_SERVING, _R.OUTAGE, "lower concurrency or add replicas"),
     (_K.MODEL_ERROR, _L.MODEL_SERVING, _R.RETRY, "read the endpoint's log around this time"),
-    (_K.MODEL_BAD_REPLY, _L.MODEL_SERVING, _R.RETRY, "the endpoint does not speak the configured dialect"),
+    (_K.MODEL_BAD_REPLY, _L.MODEL_SERVING, _R.RETRY, "check the URL and --model-type: replies have another form"),
     (_K.MODEL_REJECTED, _L.DATA_SCHEMA, _R.FIX, "the endpoint refused the request: read the body it sent"),
     (_K.MODEL_AUTH, _L.CONFIG, _R.FIX, "check the key of the model server (policy_api_key)"),
     (_K.MODEL_NOT_FOUND, _L.CONFIG, _R.FIX, "check policy_model_name and the base URL's /v1"),

@@ -8,6 +8,7 @@ from gymnast.doctor.findings import Confidence, Evidence, Finding
 from gymnast.doctor.rules.rule import run_rule
 from gymnast.store.manifest import RunState
 from gymnast.types.failure import Layer
+from gymnast.types.nouns import count_noun
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import RunFacts
@@ -23,7 +24,7 @@ def budget_used_up(run: RunFacts) -> Finding | None:
     return Finding(
         "budget_used_up",
         Layer.CONFIG,
-        f"the run ended because its budget is used up ({run.lost} rollouts lost)",
+        f"the run ended because its budget is used up ({count_noun(run.lost, 'rollout')} lost)",
         run.note,
         "run the same command with --resume and a larger --max-tokens or --max-cost",
         (Evidence("the manifest's note", f"{run.output.stem}_run.json", quote=run.note),),
@@ -44,7 +45,7 @@ def stopped_by_hand(run: RunFacts) -> Finding | None:
     return Finding(
         "stopped_by_hand",
         Layer.INFRA,
-        f"the run was stopped ({run.lost} rollouts lost)",
+        f"the run was stopped ({count_noun(run.lost, 'rollout')} lost)",
         f"{run.note}: a user, a script, or the scheduler's warning before its time limit",
         "run the same command with --resume",
         (Evidence("the manifest's note", f"{run.output.stem}_run.json", quote=run.note),),
@@ -62,7 +63,7 @@ def stopped_with_error(run: RunFacts) -> Finding | None:
     return Finding(
         "stopped_with_error",
         Layer.INFRA,
-        f"the collecting process ended with an error ({run.lost} rollouts lost)",
+        f"the collecting process ended with an error ({count_noun(run.lost, 'rollout')} lost)",
         "a full disk or a bug; its output shows which",
         "read the command's output (doctor --logs FILE reads it), fix the error, and run again with --resume",
         (Evidence("the manifest's note", f"{run.output.stem}_run.json", quote=run.note),),

@@ -8,6 +8,7 @@ from gymnast.doctor.findings import Confidence, Evidence, Finding, Note
 from gymnast.doctor.rules.rule import rule, run_rule
 from gymnast.store.manifest import RunState
 from gymnast.types.failure import Layer
+from gymnast.types.nouns import count_noun
 
 if TYPE_CHECKING:
     from gymnast.doctor.facts import Facts, JobFacts, RunFacts
@@ -104,7 +105,7 @@ def killed_for_memory(facts: Facts) -> Finding | None:
     return Finding(
         "oom_kill",
         Layer.INFRA,
-        f"the kernel killed the collecting process because memory ran out ({facts.lost} rollouts lost)",
+        f"the kernel killed the collecting process because memory ran out ({count_noun(facts.lost, 'rollout')} lost)",
         "the host, or the memory limit of its job or container, has less memory than the run needs",
         f"request more memory (sbatch --mem) or lower --concurrency; scored rollouts are safe: {_RESUME}",
         (Evidence("kernel log (dmesg)", quote=facts.kernel),),
@@ -123,7 +124,7 @@ def disk_has_no_room(run: RunFacts) -> Finding | None:
     return Finding(
         "disk_full",
         Layer.INFRA,
-        f"the run's disk has no free space ({run.lost} rollouts lost)",
+        f"the run's disk has no free space ({count_noun(run.lost, 'rollout')} lost)",
         f"the disk that holds {where} is full",
         "free space (df -h, df -i) or move the run's files, then run again with --resume",
         (Evidence(f"{run.free_bytes} bytes are free", str(where)),),
@@ -145,7 +146,7 @@ def collector_killed(facts: Facts) -> Finding | None:
     return Finding(
         "collector_killed",
         Layer.INFRA,
-        f"the collecting process died without a message ({run.lost} rollouts lost)",
+        f"the collecting process died without a message ({count_noun(run.lost, 'rollout')} lost)",
         f"{process} was killed (kill -9, memory, a lost node) and could not report it",
         f"find out what killed it ({_where_to_look(last, facts)}); scored rollouts are safe: {_RESUME}",
         (Evidence(f'state "running", but no process holds the lock; {process}', f"{run.output.stem}_run.json"),),

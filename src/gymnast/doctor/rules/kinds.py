@@ -13,6 +13,7 @@ from gymnast.doctor.rules.kind_table import MODEL_KINDS, TABLE
 from gymnast.doctor.rules.rule import Rule, group_evidence, hit_evidence
 from gymnast.doctor.system_errors import classify
 from gymnast.types.failure import Layer
+from gymnast.types.nouns import count_noun
 from gymnast.wire.endpoint_errors import Cause, Certainty, error_message
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _apply_rule(rule: KindRule, facts: Facts) -> Finding | None:
         rule.layer,
         placeholders.fill(rule.symptom)
         + (f": {quote_line(raised, _MAX_MESSAGE)}" if raised else _own_message(group))
-        + f" ({_statuses(groups)}{attempts} attempts, {lost} rollouts lost)",
+        + f" ({_statuses(groups)}{count_noun(attempts, 'attempt')}, {count_noun(lost, 'rollout')} lost)",
         placeholders.fill(rule.cause) + _missing_service(raised),
         ("check first that this runs and can be reached from there; if it does, " if _missing_service(raised) else "")
         + _action(rule, facts, placeholders),

@@ -14,6 +14,15 @@ export function formatReward(value, digits = 4) {
   return isNumber(value) ? String(Number(value.toFixed(digits))) : NONE;
 }
 
+// For columns: the same decimals in every row.
+export function formatFixed(value, digits = 3) {
+  return isNumber(value) ? value.toFixed(digits) : NONE;
+}
+
+export function formatFixedInterval(low, high, digits = 3) {
+  return isNumber(low) && isNumber(high) ? `[${low.toFixed(digits)}, ${high.toFixed(digits)}]` : "";
+}
+
 export function formatNumber(value) {
   if (!isNumber(value)) return NONE;
   const size = Math.abs(value);

@@ -7,6 +7,8 @@ import {
   formatBytes,
   formatCost,
   formatCount,
+  formatFixed,
+  formatFixedInterval,
   formatInterval,
   formatPercent,
   formatReward,
@@ -307,8 +309,8 @@ function agentsPanel({ run, headline, agents }) {
 function agentRow(run, row) {
   const estimate = row.mean_reward ?? {};
   const reward = [
-    formatReward(estimate.value, 3),
-    isNumber(estimate.low) ? make("span", { class: "quiet" }, ` ${formatInterval(estimate.low, estimate.high, 2)}`) : null,
+    formatFixed(estimate.value),
+    isNumber(estimate.low) ? make("span", { class: "quiet" }, ` ${formatFixedInterval(estimate.low, estimate.high)}`) : null,
   ];
   return make(
     "tr",

@@ -3,7 +3,17 @@
 import { api } from "./api.js";
 import { button, entry, link, make, refill } from "./dom.js";
 import { follow, throttle } from "./events.js";
-import { formatAgo, formatCost, formatCount, formatInterval, formatReward, formatSeconds, formatTime, isNumber } from "./format.js";
+import {
+  formatAgo,
+  formatCost,
+  formatCount,
+  formatFixed,
+  formatFixedInterval,
+  formatInterval,
+  formatSeconds,
+  formatTime,
+  isNumber,
+} from "./format.js";
 import { intervalBar } from "./plots.js";
 import { hashOf, setParams } from "./router.js";
 import { failureText, progressBar, runLink, stateBadge } from "./run_parts.js";
@@ -70,8 +80,8 @@ function rewardCell(row) {
   return make(
     "span",
     { title: formatInterval(estimate.low, estimate.high) },
-    formatReward(estimate.value, 3),
-    isNumber(estimate.low) ? make("span", { class: "sub" }, ` ${formatInterval(estimate.low, estimate.high, 2)}`) : null,
+    formatFixed(estimate.value),
+    isNumber(estimate.low) ? make("span", { class: "sub" }, ` ${formatFixedInterval(estimate.low, estimate.high, 2)}`) : null,
     intervalBar(estimate.value, estimate.low, estimate.high),
   );
 }
