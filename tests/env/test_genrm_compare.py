@@ -381,3 +381,8 @@ def test_a_run_with_too_few_rollouts_fails_at_once_and_can_be_compared_later(
     assert done.code == 0, done.err
     records = read_jsonl(tmp_path / "x.jsonl")
     assert [(record["reward"], record["cohort_size"]) for record in records] == [(1.0, 2), (1.0, 2)]
+
+
+def test_a_judge_with_a_part_that_has_no_text_has_said_nothing() -> None:
+    parts = [{"type": "output_text", "text": None}, {"type": "output_text", "text": '{"score_1": 4}'}]
+    assert answer_for_judge({"output": [{"type": "message", "content": parts}]}) == NO_ANSWER

@@ -12,13 +12,14 @@ NO_ANSWER: Final = "None"
 
 
 def answer_of(response: Any, *, untyped: str = "message") -> str:
-    """The text of all messages. `untyped` is the type of items that do not name theirs."""
-    return "".join(
+    """The text of all messages; none if a part has no text. `untyped` is the type of items that do not name theirs."""
+    texts = [
         part.get("text", "")
         for item in _items(response, "message", untyped)
         for part in _objects(item.get("content"))
         if part.get("type") == "output_text"
-    )
+    ]
+    return "".join(texts) if all(isinstance(text, str) for text in texts) else ""
 
 
 def answer_for_judge(response: Any, *, untyped: str = "message") -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import lru_cache
+from itertools import groupby
 from typing import Final
 
 _WORD: Final = re.compile(r"\w+")
@@ -20,12 +23,25 @@ _CONTRACTED: Final = re.compile(r"(?<=[^'\s])('[sSmMdD]|'ll|'LL|'re|'RE|'ve|'VE|
 _TWO_WORDS: Final = re.compile(
     r"(?i)\b(can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\s)|d(?='ye\b)|more(?='n\b))"
 )
+_IN_WORDS: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
+_CIRCLED: Final = ((0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
+"""Joiners and letters in circles and squares, which belong to words as well."""
 _EDGES: Final = ".,;:!?\"'()[]{}<>“”‘’…"
 
 
 def words(text: str) -> int:
-    """Count runs of letters, digits and underscores."""
-    return sum(1 for _ in _WORD.finditer(text))
+    """Count words, of which vowel signs and other marks are a part, as Unicode defines it.
+
+    So does nltk since 3.10, which NeMo Gym counts with. Python's `re` knows letters, digits and underscores only.
+    """
+    if text.isascii():
+        return sum(1 for _ in _WORD.finditer(text))
+    return sum(is_word for is_word, _ in groupby(text, _is_in_word))
+
+
+@lru_cache(maxsize=4096)
+def _is_in_word(char: str) -> bool:
+    return unicodedata.category(char) in _IN_WORDS or any(low <= ord(char) <= high for low, high in _CIRCLED)
 
 
 def sentences(text: str) -> int:

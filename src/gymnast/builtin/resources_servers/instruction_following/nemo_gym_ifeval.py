@@ -83,7 +83,7 @@ def number_sentences(draw: Draw, answer: str, *, num_sentences: Any = None, rela
 
 def number_words(draw: Draw, answer: str, *, num_words: Any = None, relation: Any = None) -> bool:
     limit = draw_if_missing(draw, num_words, 100, 500)
-    return holds(draw, len(re.findall(r"\w+", answer)), relation, limit)
+    return holds(draw, counting.words(answer), relation, limit)
 
 
 def number_paragraphs(draw: Draw, answer: str, *, num_paragraphs: Any = None) -> bool:
