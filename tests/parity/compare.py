@@ -305,6 +305,14 @@ def _has_no_hand(
     return ours[-1]["status"] == 400 and starts[at] == "/step" and "/reset" not in starts
 
 
+def _closed_its_output(
+    _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
+) -> bool:
+    """The error of the next test is that of the stream that stands in for the output."""
+    ((name, (theirs, ours)),) = fields.items() if len(fields) == 1 else [("", ("", ""))]
+    return name == "metadata" and "Capturing.__enter__" in str(theirs) and "closed file" in str(ours)
+
+
 def _metric_rows(request: dict[str, Any]) -> list[dict[str, Any]]:
     path, body = request["steps"][-1]
     return [row for row in body["verify_responses"] if isinstance(row, dict)] if path == "/aggregate_metrics" else []
@@ -333,6 +341,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ): _row_is_refused,
     ("*", "an input that is not a message is refused"): _params_are_refused,
     ("structured_outputs", "an endless recursion has the text of the Python that runs it"): _recurs_without_end,
+    ("code_gen", "a program that closes its output has another error"): _closed_its_output,
     ("code_gen", "a row without tests is refused"): _has_no_tests,
     ("code_gen", "programs find numpy, and not all packages of the original"): _lacks_a_package,
     ("example_multi_turn_gymnasium", "a row that fails in a later step is refused at once"): _row_is_refused,

@@ -298,6 +298,13 @@ def test_a_call_without_a_session_is_refused_on_both_sides_in_other_words() -> N
     assert compare(request, [theirs], [reply(200, output="x"), reply(reward=0.0)]).kind is Kind.DIFFERENT
 
 
+def test_a_program_that_closes_its_output_has_another_error() -> None:
+    theirs = [reply(metadata={"error": "Capturing.__enter__.<locals>.<lambda>()"})]
+    request = {**VERIFY, "environment": "code_gen"}
+    for error, kind in (("I/O operation on closed file", Kind.BY_DESIGN), ("NameError", Kind.DIFFERENT)):
+        assert compare(request, theirs, [reply(metadata={"error": error})]).kind is kind
+
+
 def test_a_step_without_a_reset_is_refused_on_purpose() -> None:
     step = ["/step", {}]
     request = {"environment": "blackjack", "steps": [step]}
