@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,28 @@ async def test_metrics_that_a_server_cannot_compute_are_reported(tmp_path: Path)
     (entry,) = read_json(tmp_path / "out_aggregate_metrics.json")
     assert entry["agent_metrics"]["mean/reward"] == 0.5
     assert "zip" in entry["error"]
+
+
+async def test_a_server_gets_the_rollouts_of_its_metrics_in_order(tmp_path: Path) -> None:
+    """Rollouts are written as they end; pass@k of the first k needs them by task and rollout."""
+    server = KeepsRows()
+    paths = RunPaths(tmp_path / "out.jsonl")
+    keys = [(1, 1), (0, 1), (1, 0), (0, 0)]
+    rows = [{"agent_ref": {"name": "bee"}, "_ng_task_index": task, "_ng_rollout_index": own} for task, own in keys]
+    paths.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert await write_aggregate_metrics(paths, {"bee": "bee"}, [], Calls({"bee": server})) == []
+    assert [(row["_ng_task_index"], row["_ng_rollout_index"]) for row in server.rows] == sorted(keys)
+
+
+class KeepsRows:
+    """A server that keeps the rows of which it should compute metrics."""
+
+    address = "in-process"
+    rows: Sequence[Any] = ()
+
+    async def send(self, request: Request) -> Reply:
+        self.rows = request.body["verify_responses"]
+        return Reply(200, {"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}})
 
 
 class BrokenMetrics:
