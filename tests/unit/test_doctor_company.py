@@ -5,20 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gymnast.doctor.examine import examine, find_target
 from gymnast.doctor.line_roles import message_of
 from gymnast.types.failure import Layer
-
-
-def report(folder: Path, log: str) -> Any:
-    path = folder / "run.log"
-    path.write_text(log)
-    return examine(find_target(path))
-
-
-def first(folder: Path, log: str) -> dict[str, Any]:
-    finding: dict[str, Any] = report(folder, log).as_json()["findings"][0]
-    return finding
+from tests.helpers.log_reports import first, report
 
 
 def quotes(finding: dict[str, Any]) -> str:

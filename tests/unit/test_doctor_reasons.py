@@ -6,20 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gymnast.doctor.examine import examine, find_target
+from tests.helpers.log_reports import report
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gymnast.doctor.findings import Diagnosis
 
 HOUR = "Feb 02 10:{:02}:{:02} node7 agentd[41]: "
-
-
-def report(folder: Path, log: str) -> Diagnosis:
-    path = folder / "program.log"
-    path.write_text(log)
-    return examine(find_target(path))
 
 
 FAULTS = {

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gymnast.doctor.examine import examine, find_target
 from gymnast.doctor.line_roles import Role, role_of
 from gymnast.doctor.log_lines import Level, hints_at_failure, level_of
 from gymnast.doctor.log_markers import without_advice
 from gymnast.doctor.system_errors import classify
+from tests.helpers.log_reports import first, report
 
 ENGINE = "(EngineCore pid=88) ERROR 03-04 11:20:31 [core.py:91]"
-
-
-def report(folder: Path, log: str) -> Any:
-    path = folder / "run.log"
-    path.write_text(log)
-    return examine(find_target(path))
-
-
-def first(folder: Path, log: str) -> dict[str, Any]:
-    finding: dict[str, Any] = report(folder, log).as_json()["findings"][0]
-    return finding
 
 
 # --- who speaks ------------------------------------------------------------------------------------------------------

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gymnast.doctor.examine import examine, find_target
 from gymnast.doctor.log_lines import Level, hints_at_failure, level_of, reports_failure
 from gymnast.doctor.system_errors import classify
 from gymnast.doctor.transcripts import Rollout, contains_expected
+from tests.helpers.log_reports import first, report
 
 FRAMES = 'Traceback (most recent call last):\n  File "/srv/mill/grind.py", line 9, in grind\n    sieve(bags)\n'
-
-
-def report(folder: Path, log: str) -> Any:
-    path = folder / "mill.txt"
-    path.write_bytes(log.encode())
-    return examine(find_target(path))
-
-
-def first(folder: Path, log: str) -> dict[str, Any]:
-    finding: dict[str, Any] = report(folder, log).as_json()["findings"][0]
-    return finding
 
 
 # --- witnesses of a class --------------------------------------------------------------------------------------------
