@@ -206,6 +206,10 @@ def _answer_is_code(
 def _reward_is_null(
     _request: dict[str, Any], fields: dict[str, tuple[Any, Any]], _original: Replies, _ours: Replies
 ) -> bool:
+    """Of one response, or of several that `/compare` gets: its figures are made of the same scores."""
+    rewards = next((theirs for name, (theirs, _) in fields.items() if name.endswith("rewards")), None)
+    if isinstance(rewards, list) and None in rewards:
+        return {name.rpartition(".")[2] for name in fields} <= {"rewards", "comparison_results", "metrics"}
     return all(name.endswith("reward") and theirs is None for name, (theirs, _) in fields.items())
 
 

@@ -181,7 +181,7 @@ def test_rows_that_are_no_whole_groups_are_refused() -> None:
     assert len(tasks_of(rows, 2)) == 2
     with pytest.raises(UserError, match="3 rows do not form complete groups of 2"):
         tasks_of(rows[:3], 2)
-    with pytest.raises(UserError, match="row 1 is another task"):
+    with pytest.raises(UserError, match="row 1 belongs to a different task than the first row of its group"):
         tasks_of(rows_of(some_tasks(4), 1), 2)
 
 

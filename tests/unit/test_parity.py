@@ -282,6 +282,13 @@ def test_reasoning_gym_refuses_unknown_tasks_and_runs_no_answers(task: str, answ
             reply(500, detail="env: math-verify did not finish within 10 s"),
             Kind.BY_DESIGN,
         ),
+        (
+            "genrm_compare",
+            {"rewards": [None, 3.0], "metrics": {"mean_individual_score": None}},
+            reply(rewards=[3.0, 3.0], metrics={"mean_individual_score": 3.0}),
+            Kind.BY_DESIGN,
+        ),
+        ("genrm_compare", {"rewards": [2.0, 3.0]}, reply(rewards=[3.0, 3.0]), Kind.DIFFERENT),
     ],
 )
 def test_rules_tell_what_is_deliberate(
