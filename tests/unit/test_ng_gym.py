@@ -349,7 +349,7 @@ def test_environments_and_benchmarks_are_created_and_run(here: Path, capsys: Sai
     assert "is not filled in: authors, description" in capsys.readouterr().err
     (here / "environments" / "shop" / "config.yaml").write_text("{}")
     assert run_gym(["env", "init", "--environment", "shop"]) == 1
-    assert "already there, with other content" in capsys.readouterr().err
+    assert "already exists with different content" in capsys.readouterr().err
     for wrong in (["--reuse-verifier", "mcqa"], [*reuse[2:]], ["--reuse-verifier", "nope", *reuse[2:]]):
         assert run_gym(["env", "init", "--environment", "other", *wrong]) == 1
     assert not (here / "environments" / "other").exists()
