@@ -92,6 +92,12 @@ class Studio:
         return await self.send(f"/api/{path}", "POST", headers, json.dumps(body).encode())
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages wait for the whole index, however slow the machine is."""
+    monkeypatch.setattr("gymnast.studio.library.FIRST_LINES_S", 60.0)
+
+
 @asynccontextmanager
 async def studio(*targets: Path, read_only: bool = False, cache: Path | None = None) -> AsyncIterator[Studio]:
     async with Library(RunFolders(targets), cache) as library:
@@ -263,6 +269,19 @@ async def test_downloads(tmp_path: Path) -> None:
         lines = (await own.send("/api/download", query="run=run&format=jsonl&table=tasks")).body.splitlines()
         assert len(lines) == 600
         assert await own.status("download", run="run", format="exe") == 400
+
+
+async def test_a_download_waits_for_the_whole_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a run was being indexed, its file silently had the rows so far, or none."""
+    write_run(tmp_path, [record(task, 0, 1.0) for task in range(30)])
+    async with studio(tmp_path) as own:
+        async with own.library._index_slot:  # as while another run is indexed
+            download = asyncio.create_task(own.send("/api/download", query="run=run&format=jsonl"))
+            await until(lambda: own.library.entry("run").is_being_indexed, "it is being indexed")
+            monkeypatch.setattr("gymnast.studio.routes._DOWNLOAD_WAIT_S", 0.0)
+            assert await own.status("download", run="run", format="jsonl") == 409
+            assert not download.done()
+        assert len((await download).body.splitlines()) == 30
 
 
 async def test_annotations(tmp_path: Path) -> None:

@@ -108,6 +108,10 @@ class Entry:
         return self.source.id
 
     @property
+    def is_being_indexed(self) -> bool:
+        return self.update is not None and not self.update.done()
+
+    @property
     def progress(self) -> Progress:
         return self.index.progress if self.index is not None else Progress(total_bytes=self.facts.row["size_bytes"])
 
@@ -393,19 +397,19 @@ class Library:
 
     # --- indexes -----------------------------------------------------------------------------------------------------
 
-    async def open_index(self, run: str, wait_s: float = FIRST_LINES_S) -> Entry:
-        """A run with an index, up to date or with as much of it as was there in time."""
+    async def open_index(self, run: str, wait_s: float | None = None) -> Entry:
+        """A run with an index, up to date or with as much of it as was there in time (by default, FIRST_LINES_S)."""
         entry = self.entry(run)
         if entry.index is None or stamp(entry.source) != entry.stamp or entry.progress.state in ("none", "failed"):
             self._start_update(entry)
-        if entry.update is not None and not entry.update.done():
-            await asyncio.wait([entry.update], timeout=wait_s)
+        if entry.update is not None and entry.is_being_indexed:
+            await asyncio.wait([entry.update], timeout=FIRST_LINES_S if wait_s is None else wait_s)
         if entry.index is None:
             raise NotFoundError("the run was removed")
         return entry
 
     def _start_update(self, entry: Entry) -> None:
-        if entry.update is None or entry.update.done():
+        if not entry.is_being_indexed:
             if entry.index is None:
                 path = index_path(self._cache, entry.source.paths.output) if self._cache is not None else None
                 entry.index = RunIndex(entry.source.paths, path)
@@ -441,8 +445,7 @@ class Library:
         lines = 0
         for entry in indexed:
             lines += entry.progress.lines
-            is_idle = entry.update is None or entry.update.done()
-            if lines > _MAX_LINES and entry is not used and is_idle:
+            if lines > _MAX_LINES and entry is not used and not entry.is_being_indexed:
                 entry.release()
 
     async def _index_small_runs(self) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_RUNS: Final = 12
 """In one request."""
+_DOWNLOAD_WAIT_S: Final = 60.0
+"""A file has all rows or is refused: unlike a page, it is not loaded again."""
 
 Handler = Callable[["Request"], Awaitable[Any]]
 
@@ -121,11 +123,11 @@ class Api:
             raise Refusal(413, f"the record has {len(line) >> 20} MiB", "read it from the run's file")
         return Reply(line, "text/plain; charset=utf-8")
 
-    async def _whole(self, runs: Sequence[str]) -> list[Entry]:
+    async def _whole(self, runs: Sequence[str], wait_s: float | None = None) -> list[Entry]:
         """Runs that are indexed to their end."""
-        entries = [await self._library.open_index(own) for own in runs]
+        entries = [await self._library.open_index(own, wait_s) for own in runs]
         for entry in entries:
-            if entry.progress.state == "building":
+            if entry.is_being_indexed:
                 raise Refusal(409, f"'{entry.id}' is still being indexed", "try again in some seconds")
         return entries
 
@@ -156,7 +158,7 @@ class Api:
         table, kind = last_of(request.params, "table") or "rollouts", last_of(request.params, "format") or "csv"
         if table not in ("rollouts", "tasks") or kind not in FORMATS:
             raise Refusal(400, "expected table=rollouts|tasks and format=csv|jsonl|parquet")
-        entry = await self._library.open_index(request.run())
+        (entry,) = await self._whole([request.run()], _DOWNLOAD_WAIT_S)
         data = await asyncio.to_thread(make_download, entry, parse_query(request.params), table, kind)
         name = quote(f"{entry.source.paths.output.stem}_{table}.{kind}")
         disposition = f"attachment; filename*=UTF-8''{name}".encode()
