@@ -268,6 +268,20 @@ async def test_programs_import_the_packages_they_are_given_and_no_others() -> No
                 pass
 
 
+async def test_packages_that_only_root_can_read_are_importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an installation with umask 077: `nobody` found an empty package."""
+    package = tmp_path / "site" / "private_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from private_package.inner import WORD\n")
+    (package / "inner.py").write_text("WORD = 'here'\n")
+    for path in (*package.iterdir(), package):
+        path.chmod(0o700)
+    monkeypatch.syspath_prepend(package.parent)
+    async with open_sandbox(SandboxSettings(pool_size=1, packages=("private_package",))) as opened:
+        result = await opened.run_python("import private_package; print(private_package.WORD)")
+    assert (result.stdout, result.stderr) == ("here\n", "")
+
+
 async def test_programs_see_the_standard_library_only_unless_configured_otherwise(
     sandbox: Sandbox, shown: Path
 ) -> None:

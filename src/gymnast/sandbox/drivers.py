@@ -10,6 +10,7 @@ import re
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from gymnast.sandbox.interpreter import find_interpreter
 from gymnast.sandbox.jail import Jail, start_jail
 from gymnast.sandbox.launch import Launch
 from gymnast.sandbox.pool import JailPool
+from gymnast.sandbox.readable_copies import readable_copies
 from gymnast.sandbox.seccomp import MACHINES
 from gymnast.sandbox.settings import SandboxSettings
 
@@ -43,7 +45,15 @@ INSTALL_HINTS: Final = {
 @contextlib.asynccontextmanager
 async def open_sandbox(settings: SandboxSettings) -> AsyncIterator[Sandbox]:
     """Open a sandbox as configured. Raises UserError, with what to install or set, where it does not work."""
-    make_launch, environment = await _choose_launcher(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        make_launch, environment = await _choose_launcher(settings, stack)
+        yield await stack.enter_async_context(_open_pool(settings, make_launch, environment))
+
+
+@contextlib.asynccontextmanager
+async def _open_pool(
+    settings: SandboxSettings, make_launch: Launcher, environment: dict[str, str]
+) -> AsyncIterator[JailPool]:
     cgroup_parents = cgroups.find_cgroup_parents(settings.cgroup) if settings.driver in ("auto", "bubblewrap") else ()
     cgroups.remove_stale_cgroups(cgroup_parents)
 
@@ -85,8 +95,10 @@ async def _warm_up(pool: JailPool, driver: str) -> None:
         ) from error
 
 
-async def _choose_launcher(settings: SandboxSettings) -> tuple[Launcher, dict[str, str]]:
-    """How to start a jail, and the environment variables of its programs."""
+async def _choose_launcher(
+    settings: SandboxSettings, stack: contextlib.AsyncExitStack
+) -> tuple[Launcher, dict[str, str]]:
+    """How to start a jail, and the environment variables of its programs. `stack` keeps what jails need."""
     driver = settings.driver
     if driver != "none" and platform.machine() not in MACHINES:
         raise UserError(
@@ -114,6 +126,7 @@ async def _choose_launcher(settings: SandboxSettings) -> tuple[Launcher, dict[st
     if driver == "none":
         return lambda _: launch.bare(python), environment
     program = await find_bubblewrap()
+    python = replace(python, packages=stack.enter_context(readable_copies(python.packages)))
     jail = isolate_launch(
         (*python.readable, *python.packages),
         lambda visible_at: launch.bubblewrap(program, python, visible_at=dict(visible_at)),
