@@ -61,6 +61,8 @@ _WORD: Final = re.compile("[A-Za-z0-9_\x80-\U0010ffff]+")
 _FIRST_LETTER, _LETTERS = 0x4E00, 0x5000
 """Ideographs, which stand for signs in names."""
 _OTHER_OPERATORS: Final = frozenset("%&|~<>")
+_OPERATOR_WORDS: Final = frozenset({"or", "and", "not", "if", "else", "in", "is", "True", "False", "None"})
+"""Words of Python that call and bind nothing."""
 _BITWISE: Final = re.compile(r"[0-9a-fA-FxX()+\-*/%&|^~<> ]*")
 
 
@@ -104,7 +106,8 @@ def is_plain_expression(text: str, *, other_symbols: bool = False) -> bool:
             at += 1
             continue
         match = _TOKEN.match(text, at)
-        if match is None or (match[0].isalpha() and not _is_harmless(match[0])):
+        is_operator = match is not None and other_symbols and match[0] in _OPERATOR_WORDS
+        if match is None or (match[0].isalpha() and not is_operator and not _is_harmless(match[0])):
             return False
         at = match.end()
     return True
