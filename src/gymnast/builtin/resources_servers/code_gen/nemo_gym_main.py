@@ -283,16 +283,22 @@ def _load(source: str, timeout_s: int) -> Any:
     try:
         module = types.ModuleType(_MODULE, "")
         exec(source, module.__dict__)  # noqa: S102 - in the sandbox
-        return module.Solution() if "class Solution" in source else module
+        program = module.Solution() if "class Solution" in source else module
+        if program is None:
+            raise AssertionError
+        return program
     finally:
         signal.alarm(0)
 
 
 def _lookup(owner: Any, name: str) -> Any:
-    try:
-        return getattr(owner, name)
-    except Exception as error:
-        raise TypeError("cannot unpack non-iterable NoneType object") from error
+    """The function. One that is None, or raises when it is looked up, is missing."""
+    function = None
+    with contextlib.suppress(Exception):
+        function = getattr(owner, name)
+    if function is None:
+        raise TypeError("cannot unpack non-iterable NoneType object")
+    return function
 
 
 def _arguments(given: Any) -> list[Any]:

@@ -97,11 +97,14 @@ def _score_strictly(task: str, answer: str | None, entry: dict[str, Any]) -> flo
 def is_plain_expression(text: str, *, other_symbols: bool = False) -> bool:
     """Whether a text has only numbers, operators, known functions, and names that stand for nothing but themselves.
 
-    `other_symbols`: also Python's other operators, and lone characters beyond ASCII, such as a Greek or Cyrillic
-    constant: sympy takes them for symbols.
+    `other_symbols`: also Python's other operators and comments, and lone characters beyond ASCII, such as a Greek or
+    Cyrillic constant: sympy takes them for symbols.
     """
     at = 0
     while at < len(text):
+        if other_symbols and text[at] == "#":
+            at += len(text[at:].partition("\n")[0])
+            continue
         if other_symbols and (text[at] in _OTHER_OPERATORS or _is_lone_symbol(text, at)):
             at += 1
             continue
