@@ -238,6 +238,7 @@ def _normalize_dialect(name: str) -> str:
 
 
 def _find_label(labels: Labels, response: JsonObject) -> str | None:
-    """The first label in a judge's messages. Without a text there is none, even if a label is empty."""
+    """The first label in a judge's messages. Without a text there is none, and an empty `not_equal` is none."""
     text = all_messages(response)
-    return labels.find_first(text) if text else None
+    label = labels.find_first(text) if text else None
+    return None if label == labels.not_equal == "" else label
