@@ -232,6 +232,8 @@ def _comparison_table() -> list[str]:
         "  blackjack without cards may win.",
         "- How deep JSON may be nested depends on the Python that reads it, and with it the name of an error.",
         "- A tool of workplace_assistant that is called without a session is refused on both sides, in other words.",
+        "- Tools of workplace_assistant refuse ids and values that are not texts as with pandas 3, which NeMo Gym's",
+        "  open requirements install; pandas 2.3, which its lock file names, takes most of them.",
         "- Where a row of structured_outputs has a schema with several errors, the message tells one of them, which",
         "  depends on the process. Both were compared with the same order of sets (`PYTHONHASHSEED`).",
         "",
