@@ -1,4 +1,4 @@
-"""Says what is wrong with a row's create params, to whoever wrote the row.
+"""Says what is wrong with the create params of a row, in the words of its author.
 
 A validator's error names its own unions (`input.list.0.easy_message.role`); here the path is the one in the row.
 """
