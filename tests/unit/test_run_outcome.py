@@ -507,6 +507,17 @@ async def test_a_run_that_nobody_works_on_is_told_from_its_manifest(tmp_path: Pa
     assert not is_being_written(paths)
 
 
+@pytest.mark.parametrize("damage", ["no inputs", "a torn line of inputs"])
+async def test_a_killed_run_with_damaged_inputs_still_has_a_status(tmp_path: Path, damage: str) -> None:
+    paths = written(tmp_path, RunState.RUNNING)
+    paths.output.write_text('{"_ng_task_index": 0, "_ng_rollout_index": 0, "reward": 1.0}\n')
+    paths.materialized_inputs.unlink(missing_ok=True)
+    if damage != "no inputs":
+        paths.materialized_inputs.write_text('{"_ng_task_index": 0, "_ng_ro')
+    look = await inspect_run(paths.output)
+    assert (look.state, look.manifest.counts.requested) == ("interrupted", 3)
+
+
 async def test_a_running_run_is_asked_over_its_socket(tmp_path: Path) -> None:
     paths = written(tmp_path, RunState.RUNNING)
     now = snapshot(state="paused", oldest=[OLDEST], agents={"a": AgentStats(1, None, 0, 0)})

@@ -21,7 +21,7 @@ _OFFSETS: Final = (1, -1, 2, -2)
 _CHANCE: Final = 0.05
 _MIN_LABEL: Final = 3
 """Characters of a label that does not occur in a text by chance."""
-_MOST_DIFFERENT: Final = 0.8
+_MIN_DIFFERENT: Final = 0.8
 """Labels that nearly all differ are answers to questions, not classes that a weak model confuses."""
 
 
@@ -45,7 +45,7 @@ def label_check(sample: list[Rollout]) -> RewardCheck:
 def _mention_check(sample: list[Rollout], labels: dict[int, str]) -> RewardCheck:
     """Without extracted answers: failed if the texts name the labels of other rows, and never their own."""
     own = {task: label for task, label in labels.items() if len(label) >= _MIN_LABEL}
-    if len(own) < _MIN_TASKS or len(set(own.values())) < _MOST_DIFFERENT * len(own):
+    if len(own) < _MIN_TASKS or len(set(own.values())) < _MIN_DIFFERENT * len(own):
         return RewardCheck(ID, Verdict.NOT_MADE, "too few extracted answers to compare with the labels")
     patterns = {label: re.compile(rf"(?<!\w){re.escape(label)}(?!\w)") for label in set(own.values())}
     rollouts = [rollout for rollout in sample if rollout.task in own]

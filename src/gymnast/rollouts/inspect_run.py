@@ -5,11 +5,12 @@ The manifest of a run whose process was killed lags behind its records, so these
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from gymnast.errors import NotFoundError
+from gymnast.errors import NotFoundError, UserError
 from gymnast.rollouts.control import send_request
 from gymnast.rollouts.retry import DEFAULT_ATTEMPTS
 from gymnast.rollouts.run_store import FileRunStore
@@ -49,7 +50,8 @@ async def inspect_run(path: Path) -> RunInspection:
     state = manifest.state
     if state is RunState.RUNNING and not is_being_written(paths):
         state = RunState.INTERRUPTED  # its process died
-        manifest = FileRunStore(paths, manifest, max_attempts=DEFAULT_ATTEMPTS).recount()
+        with suppress(UserError, OSError):  # with missing or damaged files, the manifest is what is known
+            manifest = FileRunStore(paths, manifest, max_attempts=DEFAULT_ATTEMPTS).recount()
     return RunInspection(str(paths.output), state.value, manifest, agents=stats_of(manifest.agents))
 
 

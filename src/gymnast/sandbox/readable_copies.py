@@ -1,6 +1,6 @@
 """Copies of packages that only root can read, for the user that root's programs run as.
 
-After an installation with a umask such as 077, `nobody` could import a package's folder, and nothing in it.
+An installation with a umask such as 077 belongs to root alone, so that `nobody` would find empty packages.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def is_plain_expression(text: str, *, other_symbols: bool = False) -> bool:
     at = 0
     while at < len(text):
         if other_symbols and text[at] == "#":
-            at += len(text[at:].partition("\n")[0])
+            end = text.find("\n", at)  # no slices: answers may be long
+            at = end if end >= 0 else len(text)
             continue
         if other_symbols and (text[at] in _OTHER_OPERATORS or _is_lone_symbol(text, at)):
             at += 1
